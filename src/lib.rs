@@ -116,7 +116,7 @@
 //! # One reroute
 //!
 //! `Pipeline::reroute` is the same prelude, then `Pipeline::reroute_once`: with an
-//! `Idempotency-Key` the answer is kept in the store (`reroute_repeat.rs`). In
+//! `Idempotency-Key` the answer is kept in memory (`reroute_repeat.rs`). In
 //! `Pipeline::run_capture` the request comes from a capture: `CapturedRequest::load` (`reroute.rs`)
 //! looks it up, with 404 where it is not the caller's. The same `decide` decides on the captured
 //! inputs under the live document, and the same `call` and `proxy` run it through a *memory
@@ -205,8 +205,9 @@
 //!   `rerouter man --markdown` prints for `docs/reference/cli.md`
 //! - a warning about a document: `routing/compile/warnings.rs`
 //! - a requirement on the machine, for `check`: `server/ready.rs`
-//! - a table of accounts: `store/sqlite/schema.rs`, the file of its noun in `store/`, what it
-//!   promises in `store/tests/` (a line of `suite!` there)
+//! - a table of accounts: a step in `store/steps.rs` and `store/steps/`, its row in `store/rows/`,
+//!   the file of its noun in `store/`, what it promises in `store/tests/` (a line of `suite!`
+//!   there); a column: a step and its row
 //! - the index of captures: `store/captures/`; where gateways share it, `archive/sharing.rs`, and
 //!   for the object store `archive/objects/`
 //! - another database: a variant in `store/backend.rs` and `store/sql.rs`, a folder like

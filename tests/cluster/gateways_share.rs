@@ -255,7 +255,17 @@ async fn a_node_of_one_gateway_is_a_node_of_all() {
     let headers = signed(path, &nothing);
     assert_eq!(send(&one, path, &headers, nothing.as_bytes()).await.status, 200);
     check_401(&send(&two, path, &headers, nothing.as_bytes()).await, "a nonce of the other");
-    assert_eq!(call(&two, "heartbeat", beat(5)).await.status, 200);
+    // Also where copies come to both at once.
+    for seq in 5..25 {
+        let body = beat(seq).to_string();
+        let headers = signed(path, &body);
+        let copies = [&one, &two, &one, &two].map(|to| send(to, path, &headers, body.as_bytes()));
+        let answers = futures::future::join_all(copies).await;
+        let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 401, 401, 401], "{seq}");
+    }
+    assert_eq!(call(&two, "heartbeat", beat(25)).await.status, 200);
 }
 
 #[tokio::test]

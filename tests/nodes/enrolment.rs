@@ -8,7 +8,7 @@ use crate::support::documents::{chat_body, provider};
 use crate::support::envelope;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::localhost_is_ipv4;
-use crate::support::node::{Node, now, report, send};
+use crate::support::node::{Node, next_second, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
 
 /// Nodes first, then a provider.
@@ -93,6 +93,7 @@ async fn a_node_is_enrolled_by_admins_and_its_secret_shown_once() {
         (&json!(id), 1, &Value::Null)
     );
     gateway.restart().await;
+    next_second().await;
     let node = Node { id: id.clone(), secret: secret.clone(), generation: 1 };
     assert_eq!(
         node.call(&gateway, "deregister", &json!({})).await.status,
@@ -204,6 +205,7 @@ async fn a_signature_that_is_bent_anywhere_is_401() {
     gateway.kill_9();
     gateway.start_again().await;
     check_401(&send(&gateway, path, &headers, body).await, "twice, after a crash");
+    next_second().await;
     assert_eq!(
         send(&gateway, path, &node.sign(&gateway, path, body, now()), body).await.status,
         202
@@ -524,6 +526,7 @@ async fn requests_go_to_the_least_loaded_node_and_from_node_to_node() {
     a.beat(&gateway, 10, "ready", 0).await;
     gateway.restart().await;
     assert_eq!(a.shown(&gateway).await["state"], "unreachable", "until it reports");
+    next_second().await;
     assert_eq!(ask(&gateway, "local").await.status, 503);
     a.beat(&gateway, 11, "ready", 0).await;
     assert_eq!(ask(&gateway, "local").await.status, 200);

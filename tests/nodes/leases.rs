@@ -16,7 +16,7 @@ use crate::support::client::Answer;
 use crate::support::documents::chat_body;
 use crate::support::envelope;
 use crate::support::gateway::Gateway;
-use crate::support::node::{Node, now, report, send};
+use crate::support::node::{Node, next_second, now, report, send};
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::until;
 
@@ -309,6 +309,7 @@ async fn a_process_that_another_has_taken_over_from_changes_nothing() {
 
     // The same after a restart, when nothing is known but what was registered.
     gateway.restart().await;
+    next_second().await;
     envelope::management(
         &beat(&gateway, of_epoch(old, report(20, "ready", 0))).await,
         409,

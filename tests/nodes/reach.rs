@@ -15,7 +15,7 @@ use crate::support::client::Answer;
 use crate::support::documents::chat_body;
 use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key, Setup};
-use crate::support::node::{Node, now, report, send};
+use crate::support::node::{Node, next_second, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{localhost_is_ipv4, until};
 
@@ -196,6 +196,7 @@ async fn where_a_name_leads_is_looked_at_each_time_that_it_is_asked() {
     gateway.add_to_server("egress: { deny: [127.0.0.77] }");
     gateway.add_listener(&format!("127.0.0.78:{port}"));
     gateway.restart().await;
+    next_second().await;
     let mut asked = 0.0;
     for node in &nodes {
         node.beat(&gateway, 10, "ready", 0).await;

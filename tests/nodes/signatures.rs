@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::nodes::enrolment::{check_401, document, start};
 use crate::support::client::{Answer, Connection, H2, request};
 use crate::support::gateway::{Gateway, Setup};
-use crate::support::node::{Node, now, send};
+use crate::support::node::{Node, next_second, now, send};
 use crate::support::provider::{self as scripted, Provider};
 
 const EVENTS: &str = "/v1/agent/events";
@@ -182,11 +182,18 @@ async fn a_nonce_is_good_once_whatever_became_of_the_process() {
     check_401(&send(&gateway, EVENTS, &bad, b"[]").await, "its own body, too late");
     gateway.restart().await;
     refused(&gateway, &sent, "after a restart").await;
+    next_second().await;
     sent.push(good(&gateway, &node));
     assert_eq!(send(&gateway, EVENTS, &sent[1], NOTHING).await.status, 202);
     gateway.kill_9();
     gateway.start_again().await;
     refused(&gateway, &sent, "after a crash").await;
+    next_second().await;
+    sent.push(good(&gateway, &node));
+    assert_eq!(send(&gateway, EVENTS, &sent[2], NOTHING).await.status, 202);
+    gateway.upgrade().await;
+    refused(&gateway, &sent, "after an upgrade").await;
+    next_second().await;
     assert_eq!(send(&gateway, EVENTS, &good(&gateway, &node), NOTHING).await.status, 202);
 }
 

@@ -15,7 +15,7 @@ use crate::nodes::enrolment;
 use crate::support::client::{Connection, Tls};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
-use crate::support::node::Node;
+use crate::support::node::{Node, next_second};
 use crate::support::postgres::{self, Cluster};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::upgrading::{
@@ -165,6 +165,36 @@ async fn an_upgrade_that_fails_changes_nothing() {
     goes_on(&gateway, &key).await;
 }
 
+/// As if the gateway that runs knew only the first step.
+const FIRST_STEP: &str = "UPDATE schema_steps SET number = 1, compatible = 1";
+const SECOND_STEP: &str = "UPDATE schema_steps SET number = 2, compatible = 2";
+
+#[tokio::test]
+async fn an_upgrade_that_changes_tables_below_the_gateway_that_runs_is_refused() {
+    let slow = Slow::start().await;
+    let url = Cluster::shared().database().await;
+    for store in ["sqlite", &url] {
+        let setup = Setup::new(&in_order(&[("a", &slow.provider.url())], ""));
+        let mut gateway = setup.server(&format!("store: {{ url: '{store}' }}")).start().await;
+        let key = gateway.create_key().await;
+        let step = async |statement: &str| match store {
+            "sqlite" => {
+                let file = rusqlite::Connection::open(gateway.dir().join("data/accounts.db"));
+                file.unwrap().execute(statement, []).unwrap();
+            }
+            url => _ = postgres::run(url, statement).await,
+        };
+        step(FIRST_STEP).await;
+        let said = gateway.fail_to_upgrade().await;
+        assert!(said.contains("stop that one, then start this one"), "{said}");
+        step(SECOND_STEP).await;
+        assert!(!gateway.log().contains("no upgrade:"), "nothing was asked: {}", gateway.log());
+        goes_on(&gateway, &key).await;
+        gateway.upgrade().await;
+        goes_on(&gateway, &key).await;
+    }
+}
+
 #[tokio::test]
 async fn an_upgrade_does_not_move_a_store_to_postgresql() {
     let (gateway, key, _slow) = small().await;
@@ -300,6 +330,7 @@ async fn a_node_serves_on_through_an_upgrade() {
     gateway.predecessor_ends().await;
     assert_eq!(node.shown(&gateway).await["state"], "ready");
     // Its reports go on where they were.
+    next_second().await;
     node.beat(&gateway, 2, "ready", 0).await;
 }
 

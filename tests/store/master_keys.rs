@@ -12,7 +12,7 @@ use crate::captures::on_disk::files;
 use crate::support::client::{Answer, find};
 use crate::support::documents::{chat_body, provider};
 use crate::support::gateway::{Gateway, Key, Setup};
-use crate::support::node::Node;
+use crate::support::node::{Node, next_second};
 use crate::support::provider::{self as scripted, Provider};
 
 const FIRST: &[u8; 32] = b"first-master-canary-0123456789ab";
@@ -175,6 +175,7 @@ impl Scene {
             200
         );
         log_in(gateway, "ann@example.com").await;
+        next_second().await;
         self.node.beat(gateway, seq, "ready", 0).await;
         let served = gateway.chat(&self.good[4].1, chat_body("local", false).as_bytes()).await;
         assert_eq!(

@@ -7,3 +7,4 @@ mod master_keys;
 mod postgres;
 /// Every route that asks the store, with one that cannot be read, and what goes on without it.
 mod reads;
+mod steps;

@@ -33,6 +33,7 @@ const SHARED: &[&str] = &[
     "access::lines::a_key_reaches_the_keys_of_its_line_and_ends_none_that_may_do_more",
     "access::logins::a_login_gives_a_cookie_and_a_token_of_one_session_and_says_who_one_is",
     "nodes::enrolment::an_event_is_told_once",
+    "nodes::signatures::a_nonce_is_good_once_whatever_became_of_the_process",
     "nodes::enrolment::the_secret_before_ends_with_the_first_use_of_the_next",
     "access::users::two_admins_who_end_each_other_at_once_are_one_then",
     "access::users::users_are_made_listed_and_changed",
@@ -74,7 +75,7 @@ async fn asks(gateway: &Gateway, key: &Key) -> u16 {
 }
 
 /// `rerouter` with these arguments in a directory: its exit code and all that it wrote.
-fn rerouter(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+pub(super) fn rerouter(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
     let out = command.args(arguments).env_clear().current_dir(dir).output().unwrap();
     let said = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());

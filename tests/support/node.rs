@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::client::Answer;
 use super::gateway::Gateway;
+use super::until;
 
 /// A node as it was enrolled.
 #[derive(Clone)]
@@ -19,6 +20,12 @@ pub struct Node {
 /// Seconds since the epoch.
 pub fn now() -> i64 {
     jiff::Timestamp::now().as_second()
+}
+
+/// Waits for the next second: a start refuses what nodes signed in its own.
+pub async fn next_second() {
+    let then = now();
+    until("the next second", async || (now() > then).then_some(())).await;
 }
 
 impl Node {

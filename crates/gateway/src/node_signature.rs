@@ -48,28 +48,29 @@ impl NodeSignatures<'_> {
         Ok(Principal::Node { id, signed })
     }
 
-    /// Spends the nonce of a valid signature, durably. `route` is the path of the request's route;
-    /// empty where it has none.
+    /// Spends the nonce of a valid signature. `route` is the path of the request's route; empty
+    /// where it has none.
     pub(super) async fn spend(&self, node: NodeId, signed: &Signed, route: &str) -> Result<()> {
-        let (nodes, now) = (&self.app.nodes, self.app.clock.now());
+        let (nodes, store, now) = (&self.app.nodes, &self.app.store, self.app.clock.now());
         let (generation, created) = (signed.generation, signed.created);
         nodes.spend_nonce(&node, &signed.nonce, created, now).map_err(|refused| match refused {
             NonceError::Spent => self.no_node("nonce"),
             NonceError::TooMany => too_many(),
         })?;
-        // A report needs no more than that: a store that takes nothing must not stop traffic to
-        // nodes. Where other gateways take reports too, only the store knows all nonces.
+        let changes_nothing = nodes.changes_nothing(&node, generation);
+        if changes_nothing && !store.is_shared() {
+            return Ok(());
+        }
+        // Where other gateways take reports too, only the store knows all nonces. One that goes on
+        // without it takes reports: a store that takes nothing must not stop traffic to nodes.
         let goes_on = self.app.server.store.on_lease_lost == OnLeaseLost::ServeStale;
-        let in_memory = route == NODE_REPORT
-            && nodes.changes_nothing(&node, generation)
-            && (goes_on || !self.app.store.is_shared());
+        let in_memory = route == NODE_REPORT && changes_nothing && goes_on;
         let nonce = signed.nonce.clone();
         let spent = SpentNonce { node, generation, nonce, created, at: now };
-        match in_time(self.app.store.spend_nonce(spent)).await {
+        match in_time(store.spend_nonce(spent)).await {
             Ok(_) => Ok(()),
             Err(StoreError::Conflict) => Err(self.no_node("nonce")),
             Err(StoreError::NotFound) => Err(self.no_node("key")),
-            Err(StoreError::LimitReached) => Err(too_many()),
             Err(StoreError::Full(_) | StoreError::Unavailable(_)) if in_memory => Ok(()),
             Err(other) => Err(Error::store_unavailable(other)),
         }

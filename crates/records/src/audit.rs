@@ -33,9 +33,9 @@ impl From<AuditRow> for AuditEvent {
             object: AuditObject::It,
             id: row.id,
             at: row.at.into(),
-            actor: row.actor,
+            actor: Actor { kind: row.actor_type, id: row.actor },
             action: row.action,
-            target: row.target,
+            target: AuditTarget { kind: row.target_type, id: row.target },
             request_id: row.request,
             address: row.address,
         }

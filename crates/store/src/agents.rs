@@ -5,8 +5,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use super::changes::{Change, Committed};
-use super::columns::json;
-use super::rows::{AgentRow, agent};
+use super::rows::{self, AgentRow};
 use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::AgentId;
@@ -76,25 +75,7 @@ fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>,
     if usize::try_from(count).unwrap_or(usize::MAX) >= AGENTS {
         return Err(StoreError::LimitReached);
     }
-    transaction.execute(
-        "INSERT INTO agents
-           (id, name, description, model, instructions, defaults, tools, trusted, metadata,
-            created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        &params![
-            agent.id,
-            agent.name,
-            agent.description,
-            agent.model,
-            agent.instructions,
-            json(&agent.defaults)?,
-            json(&agent.tools)?,
-            agent.trusted,
-            json(&agent.metadata)?,
-            agent.created_at,
-            agent.updated_at
-        ],
-    )?;
+    rows::insert(transaction, &agent)?;
     Ok(vec![Change::Agent(agent.into())])
 }
 
@@ -103,33 +84,14 @@ fn update(
     agent: AgentRow,
     seen: &str,
 ) -> Result<Vec<Change>, StoreError> {
-    let known = find(transaction, &agent.id)?.ok_or(StoreError::NotFound)?;
+    let known: Option<AgentRow> = rows::find(transaction, agent.id.as_str())?;
+    let known = known.ok_or(StoreError::NotFound)?;
     if known.etag() != seen {
         return Err(StoreError::Stale);
     }
     check_name(transaction, &agent)?;
-    transaction.execute(
-        "UPDATE agents SET name = ?2, description = ?3, model = ?4, instructions = ?5,
-           defaults = ?6, tools = ?7, trusted = ?8, metadata = ?9, updated_at = ?10
-         WHERE id = ?1",
-        &params![
-            agent.id,
-            agent.name,
-            agent.description,
-            agent.model,
-            agent.instructions,
-            json(&agent.defaults)?,
-            json(&agent.tools)?,
-            agent.trusted,
-            json(&agent.metadata)?,
-            agent.updated_at
-        ],
-    )?;
+    rows::update(transaction, &agent)?;
     Ok(vec![Change::Agent(agent.into())])
-}
-
-fn find(transaction: &Transaction<'_>, id: &AgentId) -> Result<Option<AgentRow>, StoreError> {
-    transaction.row("SELECT * FROM agents WHERE id = ?1", &params![id], agent)
 }
 
 /// [`StoreError::Conflict`] if another agent has the name.
@@ -146,7 +108,7 @@ fn delete(
     id: &AgentId,
     seen: Option<&str>,
 ) -> Result<Vec<Change>, StoreError> {
-    if let (Some(seen), Some(known)) = (seen, find(transaction, id)?)
+    if let (Some(seen), Some(known)) = (seen, rows::find::<AgentRow>(transaction, id.as_str())?)
         && known.etag() != seen
     {
         return Err(StoreError::Stale);

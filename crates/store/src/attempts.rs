@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::StoreError;
-use super::sql::{Transaction, params};
+use super::sql::{NOW, Transaction, params};
 
 /// How often something may be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,8 +13,6 @@ pub struct AttemptLimit {
     pub most: u32,
     pub lasting: Duration,
 }
-
-const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
 
 pub(super) fn count(
     transaction: &Transaction<'_>,
@@ -26,9 +24,9 @@ pub(super) fn count(
          ORDER BY at DESC LIMIT 1 OFFSET ?3"
     );
     for limit in limits {
-        let lasting = i64::try_from(limit.lasting.as_micros()).unwrap_or(i64::MAX);
         let earlier = limit.most.saturating_sub(1);
-        if let Some(wait) = transaction.int(&oldest, &params![limit.what, lasting, earlier])? {
+        let values = params![limit.what, limit.lasting, earlier];
+        if let Some(wait) = transaction.int(&oldest, &values)? {
             return Ok(Some(Duration::from_micros(u64::try_from(wait).unwrap_or(0))));
         }
     }
@@ -41,7 +39,6 @@ pub(super) fn count(
 
 /// Deletes attempts that count no more.
 pub(super) fn trim(transaction: &Transaction<'_>, after: Duration) -> Result<(), StoreError> {
-    let after = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
     let delete = format!("DELETE FROM attempts WHERE at < {NOW} - ?1");
     transaction.execute(&delete, &params![after])?;
     Ok(())

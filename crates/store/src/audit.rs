@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::changes::Change;
-use super::rows::Actor;
-use super::sql::{Transaction, params};
+use super::rows::stored::row;
+use super::rows::{self, Actor};
+use super::sql::Transaction;
 use rerouter_base::id::{AuditId, Random, RequestId};
 
 macro_rules! actions {
@@ -149,24 +150,36 @@ impl Event {
     }
 }
 
+row! { "audit" =>
+    /// A row of the audit.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct AuditRow {
+        pub id: AuditId,
+        pub at: Timestamp,
+        pub actor_type: String,
+        pub actor: String,
+        /// The name of the action when the row was written.
+        pub action: String,
+        pub target_type: String,
+        pub target: String,
+        pub request: Option<String>,
+        pub address: Option<String>,
+    }
+}
+
 pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(), StoreError> {
-    transaction.execute(
-        "INSERT INTO audit
-           (id, at, actor_type, actor, action, target_type, target, request, address)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        &params![
-            AuditId::new(event.at, &Random::System),
-            event.at,
-            event.actor.kind,
-            event.actor.id,
-            event.action.as_str(),
-            event.target.kind,
-            event.target.id,
-            event.request,
-            event.address.map(|address| address.to_string()),
-        ],
-    )?;
-    Ok(())
+    let row = AuditRow {
+        id: AuditId::new(event.at, &Random::System),
+        at: event.at,
+        actor_type: event.actor.kind.clone(),
+        actor: event.actor.id.clone(),
+        action: event.action.as_str().to_owned(),
+        target_type: event.target.kind.clone(),
+        target: event.target.id.clone(),
+        request: event.request.as_ref().map(ToString::to_string),
+        address: event.address.map(|address| address.to_string()),
+    };
+    rows::insert(transaction, &row)
 }
 
 /// Writes the rows of a mutation: one for its event, one for the second target, and one for each

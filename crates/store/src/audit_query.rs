@@ -2,26 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::audit::{Action, AuditTarget};
-use super::columns::Columns;
-use super::rows::Actor;
+use super::audit::{Action, AuditRow};
+use super::rows::Stored;
 use super::sql::{Row, ToValue, Transaction, Value, params};
 use super::{Store, StoreError};
 use crate::captures::LIST_ROWS;
 use rerouter_base::id::AuditId;
-
-/// A row of the audit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditRow {
-    pub id: AuditId,
-    pub at: Timestamp,
-    pub actor: Actor,
-    /// The name of the action when the row was written.
-    pub action: String,
-    pub target: AuditTarget,
-    pub request: Option<String>,
-    pub address: Option<String>,
-}
 
 /// Which rows to list. A field that is not set does not filter.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +80,7 @@ fn page(
 ) -> Result<Vec<AuditRow>, StoreError> {
     let (conditions, mut values) = conditions(filter);
     values.extend(params![first, last, limit]);
-    transaction.rows(&select(&conditions), &values, row)
+    transaction.rows(&select(&conditions), &values, AuditRow::of)
 }
 
 /// The statement of a page. Its conditions have their values in this order; then come the first and
@@ -102,11 +88,8 @@ fn page(
 pub(super) fn select(conditions: &[&str]) -> String {
     let numbered = conditions.iter().chain(&["seq >=", "seq <="]).zip(1..);
     let conditions: Vec<_> = numbered.map(|(condition, at)| format!("{condition} ?{at}")).collect();
-    format!(
-        "SELECT * FROM audit WHERE {} ORDER BY seq DESC LIMIT ?{}",
-        conditions.join(" AND "),
-        conditions.len() + 1
-    )
+    let (conditions, limit) = (conditions.join(" AND "), conditions.len() + 1);
+    AuditRow::select(&format!("WHERE {conditions} ORDER BY seq DESC LIMIT ?{limit}"))
 }
 
 /// The conditions of a filter, with their values. The rarest of target, actor and action is looked
@@ -128,18 +111,4 @@ pub(super) fn conditions(filter: &AuditFilter) -> (Vec<&'static str>, Vec<Value<
     ];
     let named = narrow.into_iter().filter_map(|(value, condition)| Some((condition, value?)));
     named.unzip()
-}
-
-fn row(row: &Row<'_>) -> Result<AuditRow, StoreError> {
-    let mut columns = Columns::of(row);
-    let _seq: i64 = columns.get()?;
-    Ok(AuditRow {
-        id: AuditId::known(columns.text()?),
-        at: columns.get()?,
-        actor: Actor { kind: columns.get()?, id: columns.get()? },
-        action: columns.get()?,
-        target: AuditTarget { kind: columns.get()?, id: columns.get()? },
-        request: columns.maybe()?,
-        address: columns.maybe()?,
-    })
 }

@@ -1,11 +1,18 @@
-//! How values are read from the columns of a row, and written as JSON.
+//! How values are read from the columns of a row, and written into them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::StoreError;
-use super::sql::Row;
+use super::sql::{Row, ToValue, Value};
+use rerouter_base::id::{AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId};
+use rerouter_base::interface::Interface;
 
 /// The columns of a row, read in their order. A start reads a million rows: a column is not looked
 /// up by its name, and its text is not copied to be parsed.
@@ -20,37 +27,17 @@ impl<'a> Columns<'a> {
     }
 
     /// The next column, which is not NULL.
-    pub(super) fn get<T: FromColumn<'a>>(&mut self) -> Result<T, StoreError> {
+    pub(super) fn get<T: Column>(&mut self) -> Result<T, StoreError> {
         self.maybe()?.ok_or_else(|| self.unreadable("NULL"))
     }
 
-    pub(super) fn maybe<T: FromColumn<'a>>(&mut self) -> Result<Option<T>, StoreError> {
+    pub(super) fn maybe<T: Column>(&mut self) -> Result<Option<T>, StoreError> {
         self.next += 1;
         T::read(self.row, self.next - 1)
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a str, StoreError> {
-        self.get()
-    }
-
-    pub(super) fn maybe_text(&mut self) -> Result<Option<&'a str>, StoreError> {
-        self.maybe()
-    }
-
-    pub(super) fn json<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
-        let text = self.text()?;
-        serde_json::from_str(text).map_err(|error| self.unreadable(error))
-    }
-
-    pub(super) fn maybe_json<T: DeserializeOwned>(&mut self) -> Result<Option<T>, StoreError> {
-        let Some(text) = self.maybe_text()? else { return Ok(None) };
-        serde_json::from_str(text).map(Some).map_err(|error| self.unreadable(error))
-    }
-
-    /// One of a set of words.
-    pub(super) fn word<T>(&mut self, parse: fn(&str) -> Option<T>) -> Result<T, StoreError> {
-        let text = self.text()?;
-        parse(text).ok_or_else(|| self.unreadable(format_args!("unknown word {text:?}")))
+    pub(super) fn two<T: Column, U: Column>(&mut self) -> Result<(T, U), StoreError> {
+        Ok((self.get()?, self.get()?))
     }
 
     /// The last column holds what this build cannot read.
@@ -59,68 +46,125 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// What a column can be read as.
-pub(super) trait FromColumn<'a>: Sized {
-    fn read(row: &'a Row<'a>, at: usize) -> Result<Option<Self>, StoreError>;
+/// What fits a column.
+pub(super) trait Column: Sized {
+    /// `None` is NULL.
+    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError>;
+
+    fn put(&self) -> Result<Written<'_>, StoreError>;
 }
 
-impl FromColumn<'_> for i64 {
-    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError> {
-        row.int(at)
+/// The value of a column that is to be written, which may be of its own.
+pub(super) enum Written<'a> {
+    Value(Value<'a>),
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+impl<'a> Written<'a> {
+    /// NULL for none.
+    pub(super) fn of(value: Option<&'a impl ToValue>) -> Self {
+        Written::Value(value.map_or(Value::Null, ToValue::value))
+    }
+
+    /// One that outlives its row.
+    pub(super) fn owned(value: Value<'_>) -> Self {
+        match value {
+            Value::Null => Written::Value(Value::Null),
+            Value::Int(number) => Written::Value(Value::Int(number)),
+            Value::Text(text) => Written::Text(text.to_owned()),
+            Value::Blob(bytes) => Written::Blob(bytes.to_vec()),
+        }
+    }
+
+    pub(super) fn value(&self) -> Value<'_> {
+        match self {
+            Written::Value(value) => *value,
+            Written::Text(text) => Value::Text(text),
+            Written::Blob(bytes) => Value::Blob(bytes),
+        }
     }
 }
 
-impl FromColumn<'_> for u32 {
-    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError> {
-        let read = |value| u32::try_from(value).map_err(|error| row.unreadable(at, error));
-        row.int(at)?.map(read).transpose()
-    }
+/// Makes types columns of a kind. An expression reads what such a column holds.
+macro_rules! columns {
+    ($($column:ident $($kind:ty),*: $value:ident => $read:expr, $put:expr;)*) => {
+        $($(impl $crate::columns::Column for $kind {
+            fn read(
+                row: &$crate::sql::Row<'_>,
+                at: usize,
+            ) -> Result<Option<Self>, $crate::StoreError> {
+                let Some($value) = row.$column(at)? else { return Ok(None) };
+                $read.map(Some).map_err(|cause| row.unreadable(at, cause))
+            }
+
+            fn put(&self) -> Result<$crate::columns::Written<'_>, $crate::StoreError> {
+                $put(self)
+            }
+        })*)*
+    };
+}
+pub(super) use columns;
+
+/// Makes sets of words columns.
+macro_rules! word_columns {
+    ($($kind:ty),*) => {
+        $crate::columns::columns! {
+            text $($kind),*: word =>
+                Self::parse(word).ok_or_else(|| format!("unknown word {word:?}")),
+                $crate::columns::plain;
+        }
+        $(impl $crate::sql::ToValue for $kind {
+            fn value(&self) -> $crate::sql::Value<'_> {
+                $crate::sql::Value::Text(self.as_str())
+            }
+        })*
+    };
+}
+pub(super) use word_columns;
+
+/// Makes what is stored as JSON columns.
+macro_rules! json_columns {
+    ($($kind:ty),*) => {
+        $crate::columns::columns! {
+            text $($kind),*: text => serde_json::from_str(text), $crate::columns::json;
+        }
+    };
+}
+pub(super) use json_columns;
+
+pub(super) fn plain(value: &impl ToValue) -> Result<Written<'_>, StoreError> {
+    Ok(Written::Value(value.value()))
 }
 
-impl FromColumn<'_> for bool {
-    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError> {
-        Ok(row.int(at)?.map(|value| value != 0))
-    }
+pub(super) fn json(value: &impl Serialize) -> Result<Written<'static>, StoreError> {
+    serde_json::to_string(value).map(Written::Text).map_err(StoreError::unavailable)
 }
 
-impl FromColumn<'_> for Timestamp {
-    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError> {
-        let read = |us| Timestamp::from_microsecond(us).map_err(|error| row.unreadable(at, error));
-        row.int(at)?.map(read).transpose()
-    }
+fn sure<T>(value: T) -> Result<T, Infallible> {
+    Ok(value)
 }
 
-impl<'a> FromColumn<'a> for &'a str {
-    fn read(row: &'a Row<'a>, at: usize) -> Result<Option<Self>, StoreError> {
-        row.text(at)
-    }
+columns! {
+    int i64: value => sure(value), plain;
+    int u16, u32: value => value.try_into(), plain;
+    int u64: value => sure(value.try_into().unwrap_or(0)), plain;
+    int Duration: value => sure(Duration::from_micros(value.try_into().unwrap_or(0))), plain;
+    int bool: value => sure(value != 0), plain;
+    int Timestamp: value => Timestamp::from_microsecond(value), plain;
+    text String, Arc<str>: value => sure(value.into()), plain;
+    text Cow<'static, str>: value => sure(value.to_owned().into()), plain;
+    text AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId: value =>
+        sure(Self::known(value)), plain;
+    blob Vec<u8>, Arc<[u8]>: value => sure(value.into()), plain;
+    blob [u8; 16], [u8; 32]: value => value.try_into(), plain;
 }
 
-impl FromColumn<'_> for String {
-    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError> {
-        Ok(row.text(at)?.map(str::to_owned))
-    }
-}
+word_columns! { Interface }
 
-impl FromColumn<'_> for Vec<u8> {
-    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError> {
-        Ok(row.blob(at)?.map(<[u8]>::to_vec))
-    }
-}
-
-impl<'a> FromColumn<'a> for &'a [u8] {
-    fn read(row: &'a Row<'a>, at: usize) -> Result<Option<Self>, StoreError> {
-        row.blob(at)
-    }
-}
-
-impl<const N: usize> FromColumn<'_> for [u8; N] {
-    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError> {
-        let read = |bytes: &[u8]| bytes.try_into().map_err(|error| row.unreadable(at, error));
-        row.blob(at)?.map(read).transpose()
-    }
-}
-
-pub(super) fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(StoreError::unavailable)
+json_columns! {
+    BTreeMap<String, String>,
+    Vec<String>,
+    Vec<serde_json::Value>,
+    serde_json::Map<String, serde_json::Value>
 }

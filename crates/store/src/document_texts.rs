@@ -24,8 +24,7 @@ pub(super) fn live(
 
 /// A revision and its sealed text.
 pub(super) fn sealed_row(row: &Row<'_>) -> Result<(String, Vec<u8>), StoreError> {
-    let mut columns = Columns::of(row);
-    Ok((columns.get()?, columns.get()?))
+    Columns::of(row).two()
 }
 
 /// A sealed text opens for its revision only.

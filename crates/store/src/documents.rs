@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::changes::{Change, Committed, LiveDocument};
 use super::document_texts::{LIVE, live, opened, sealed, sealed_row};
 use super::root_key::Opening;
-use super::rows::{DocumentRow, document};
+use super::rows::{DocumentRow, Stored};
 use super::sql::{Transaction, params};
 use super::{Store, StoreError, audit};
 use rerouter_base::secret::{Secret, SecretBytes};
@@ -116,11 +116,8 @@ fn list(
         Some(_) => "WHERE live_at < (SELECT live_at FROM documents WHERE revision = ?2)",
         None => "",
     };
-    let list = format!(
-        "SELECT revision, created_at, live_at FROM documents {before}
-         ORDER BY live_at DESC LIMIT ?1"
-    );
+    let list = DocumentRow::select(&format!("{before} ORDER BY live_at DESC LIMIT ?1"));
     let params = params![limit, after];
     let params = if after.is_some() { &params[..] } else { &params[..1] };
-    transaction.rows(&list, params, document)
+    transaction.rows(&list, params, DocumentRow::of)
 }

@@ -41,6 +41,12 @@ pub enum StoreError {
         /// The schema of this build.
         known: u32,
     },
+    /// The version that runs could not go on after the tables are changed.
+    #[error(
+        "this version changes the tables of the store, and the one that runs could not go on with \
+         them: stop that one, then start this one"
+    )]
+    StopFirst,
     /// Another process holds the lock on the data directory.
     #[error("another process uses the data directory {}", .0.display())]
     Locked(PathBuf),

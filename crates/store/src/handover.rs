@@ -2,10 +2,25 @@
 //! process that hands it over must not differ from those of its successor.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use super::sql::Transaction;
-use super::{Store, StoreError, load};
+use super::steps::{Base, may_be_in_use};
+use super::{Store, StoreError, StoreUrl, load, postgres, sqlite};
+
+/// Looks whether this build can take over the store of a data directory from a process that uses
+/// it: [`StoreError::StopFirst`] if it brings the store to steps that the other one cannot work
+/// with. Blocking.
+pub fn check_takeover(url: &StoreUrl, dir: &Path) -> Result<(), StoreError> {
+    let may = match url {
+        StoreUrl::Sqlite => sqlite::look(dir, |store| may_be_in_use(store, Base::Accounts)),
+        StoreUrl::Postgres(target) => {
+            postgres::look(target, |store| may_be_in_use(store, Base::Postgres))
+        }
+    };
+    if may? == Some(false) { Err(StoreError::StopFirst) } else { Ok(()) }
+}
 
 impl Store {
     /// Refuses mutations from now on, and returns when none is under way. Where gateways share the

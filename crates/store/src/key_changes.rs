@@ -7,9 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::changes::{Change, Committed};
-use super::columns::json;
 use super::keys::{check_count, check_seen, find};
-use super::rows::{KeyChange, KeyRow, Seen, key};
+use super::rows::{self, KeyChange, KeyRow, Seen, Stored};
 use super::sql::{Transaction, params};
 use super::{Pairs, Store, StoreError};
 use rerouter_base::id::KeyId;
@@ -86,7 +85,7 @@ fn patch(
 }
 
 fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>, StoreError> {
-    transaction.rows("SELECT * FROM keys WHERE parent = ?1 ORDER BY id", &params![id], key)
+    transaction.rows("SELECT * FROM keys WHERE parent = ?1 ORDER BY id", &params![id], KeyRow::of)
 }
 
 /// Narrows a child to its parent, and gives it the parent's labels if it had those of `before`.
@@ -110,25 +109,10 @@ fn follow(
     if changed { update(transaction, child).map(Some) } else { Ok(None) }
 }
 
-/// Writes what a patch may change, as the next generation.
+/// Writes it as the next generation.
 fn update(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreError> {
     let row = KeyRow { generation: row.generation.saturating_add(1), ..row };
-    transaction.execute(
-        "UPDATE keys SET name = ?2, metadata = ?3, labels = ?4, limits = ?5, status = ?6,
-           expires_at = ?7, generation = ?8, made_open = ?9
-         WHERE id = ?1",
-        &params![
-            row.id,
-            row.name,
-            json(&row.metadata)?,
-            json(&row.labels)?,
-            json(&row.limits)?,
-            row.status.as_str(),
-            row.expires_at,
-            row.generation,
-            row.made_open
-        ],
-    )?;
+    rows::update(transaction, &row)?;
     Ok(Change::Key(row.into()))
 }
 

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 
 use super::audit_retention::RETENTION_BATCH;
 use super::changes::{Change, Committed};
-use super::columns::{Columns, json};
+use super::columns::Columns;
 use super::limits::{KEYS_PER_OWNER, Limits};
-use super::rows::{KeyRow, NewSecret, Seen, key};
+use super::rows::{self, KeyRow, NewSecret, PreviousSecret, Seen, Stored};
 use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::{KeyId, UserId};
@@ -93,39 +93,7 @@ fn insert(
     };
     check_count(transaction, &key, key.created_at, parent.keys_per_user)?;
     let mut changes = forget(transaction, &key.owner, key.created_at)?;
-    transaction.execute(
-        "INSERT INTO keys
-           (id, interface, name, redacted, digest, owner, created_by, parent, scopes, labels,
-            limits, status, created_at, expires_at, revoked_at, rotated_at, generation,
-            previous_digest, previous_expires_at, made_open, maker, last_used_at, metadata)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-            ?19, ?20, ?21, ?22, ?23)",
-        &params![
-            key.id,
-            key.interface.as_str(),
-            key.name,
-            key.redacted,
-            key.digest,
-            key.owner,
-            json(&key.created_by)?,
-            key.parent,
-            json(&key.scopes)?,
-            json(&key.labels)?,
-            json(&key.limits)?,
-            key.status.as_str(),
-            key.created_at,
-            key.expires_at,
-            key.revoked_at,
-            key.rotated_at,
-            key.generation,
-            key.previous.as_ref().map(|previous| previous.digest),
-            key.previous.as_ref().map(|previous| previous.expires_at),
-            key.made_open,
-            key.maker,
-            key.last_used_at,
-            json(&key.metadata)?,
-        ],
-    )?;
+    rows::insert(transaction, &key)?;
     changes.push(Change::Key(key.into()));
     Ok(changes)
 }
@@ -145,7 +113,7 @@ pub(super) fn check_count(
            AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3 = 1)",
         &params![key.owner, at, key.made_open],
     )?;
-    let limits = |row: &Row<'_>| Columns::of(row).json::<Limits>();
+    let limits = |row: &Row<'_>| Columns::of(row).get::<Limits>();
     let owner =
         transaction.row("SELECT limits FROM users WHERE id = ?1", &params![key.owner], limits)?;
     let owner = owner.and_then(|limits| limits.keys_per_user);
@@ -171,7 +139,7 @@ fn forget(
             WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = ended.id) LIMIT ?3)
          RETURNING id",
         &params![owner, now, RETENTION_BATCH, ENDED_KEYS_PER_OWNER],
-        |row| Ok(Change::KeyForgotten(KeyId::known(Columns::of(row).text()?))),
+        |row| Ok(Change::KeyForgotten(Columns::of(row).get()?)),
     )
 }
 
@@ -194,7 +162,7 @@ fn revoke(
     update: &str,
 ) -> Result<Vec<Change>, StoreError> {
     find(transaction, id)?;
-    transaction.rows(update, &params![id, at], |row| Ok(Change::Key(key(row)?.into())))
+    transaction.rows(update, &params![id, at], |row| Ok(Change::Key(KeyRow::of(row)?.into())))
 }
 
 /// Of the secrets before, the last stays valid for its grace period.
@@ -213,18 +181,12 @@ fn rotate(
         return Err(StoreError::KeyExpired);
     }
     check_seen(transaction, &old, seen)?;
-    transaction.execute(
-        "UPDATE keys SET redacted = ?2, digest = ?3, rotated_at = ?4, generation = generation + 1,
-           previous_digest = ?5, previous_expires_at = ?6 WHERE id = ?1",
-        &params![
-            id,
-            secret.redacted,
-            secret.digest,
-            at,
-            secret.grace_ends.map(|_| old.digest),
-            secret.grace_ends
-        ],
-    )?;
+    let NewSecret { redacted, digest, grace_ends } = secret.clone();
+    let previous = grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, expires_at });
+    let generation = old.generation.saturating_add(1);
+    let rotated_at = Some(at);
+    let next = KeyRow { redacted, digest, rotated_at, generation, previous, ..old };
+    rows::update(transaction, &next)?;
     Ok(vec![Change::Key(find(transaction, id)?.into())])
 }
 
@@ -252,6 +214,5 @@ pub(super) fn check_seen(
 }
 
 pub(super) fn find(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow, StoreError> {
-    let found = transaction.row("SELECT * FROM keys WHERE id = ?1", &params![id], key)?;
-    found.ok_or(StoreError::NotFound)
+    rows::find(transaction, id.as_str())?.ok_or(StoreError::NotFound)
 }

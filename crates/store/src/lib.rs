@@ -5,8 +5,8 @@
 //! `handle.rs` opens a store, and `transaction.rs` has what all mutations share. Each noun has a
 //! file with its methods and statements; `rows/` has the rows, with what reads them. Statements
 //! pass through `sql.rs`, so a noun names no database; [`backend`] says which one there is, and
-//! `sqlite/` and `postgres/` alone know theirs. The index of captures ([`CaptureIndex`]) is in
-//! `captures/`. [`Faults`] wrap what a database is asked to do.
+//! `sqlite/` and `postgres/` alone know theirs. `steps.rs` makes the tables. The index of captures
+//! ([`CaptureIndex`]) is in `captures/`. [`Faults`] wrap what a database is asked to do.
 
 // The documentation is written for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -50,6 +50,7 @@ mod sharing;
 mod spend_recalls;
 mod sql;
 mod sqlite;
+mod steps;
 mod transaction;
 mod usage;
 mod usage_query;
@@ -60,8 +61,8 @@ mod value;
 mod worker;
 
 pub use attempts::AttemptLimit;
-pub use audit::{Action, AuditTarget, Event};
-pub use audit_query::{AuditFilter, AuditRow};
+pub use audit::{Action, AuditRow, AuditTarget, Event};
+pub use audit_query::AuditFilter;
 pub use captures::CaptureFilter;
 pub use captures::{ByteRange, CaptureIndex, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 pub use changes::{Change, Committed, Follower, LiveDocument, Reload};
@@ -71,6 +72,7 @@ pub use directory_names::INSTANCE;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use handle::Store;
+pub use handover::check_takeover;
 pub use latency::LatencyCounts;
 pub use limits::Limits;
 pub use limits::{Budget, KEYS_PER_OWNER, LimitOwner, Per, covers};

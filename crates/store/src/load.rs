@@ -1,13 +1,13 @@
 //! Reads all tables of accounts at a start.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use super::StoreError;
 use super::changes::{Change, Reload};
-use super::rows;
-use super::sql::{Row, Transaction};
+use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, Stored, UserRow};
+use super::sql::Transaction;
 use rerouter_base::id::UserId;
 
 /// Rows that are handed over at once.
@@ -48,20 +48,31 @@ pub(super) fn each(
     transaction: &Transaction<'_>,
     mut take: impl FnMut(Change),
 ) -> Result<u64, StoreError> {
-    let mut scan = |table: &str, read: &mut dyn FnMut(&Row<'_>) -> Result<Change, StoreError>| {
-        let all = format!("SELECT * FROM {table}");
-        transaction.each(&all, &[], &mut |row| read(row).map(&mut take))
-    };
-    scan("users", &mut |row| Ok(Change::User(rows::user(row)?.into())))?;
+    scan(transaction, |user: UserRow| take(Change::User(user.into())))?;
     // The id of an owner is in memory once for all keys.
-    let mut known: HashMap<Box<str>, UserId> = HashMap::new();
-    let mut owner = |id: &str| match known.get(id) {
-        Some(owner) => owner.clone(),
-        None => known.entry(id.into()).or_insert(UserId::known(id)).clone(),
+    let mut known: HashSet<UserId> = HashSet::new();
+    let mut once = |id: UserId| match known.get(&id) {
+        Some(known) => known.clone(),
+        None => {
+            known.insert(id.clone());
+            id
+        }
     };
-    scan("keys", &mut |row| Ok(Change::Key(rows::key_with(row, &mut owner)?.into())))?;
-    scan("sessions", &mut |row| Ok(Change::Session(rows::session(row)?)))?;
-    scan("agents", &mut |row| Ok(Change::Agent(rows::agent(row)?.into())))?;
-    scan("nodes", &mut |row| Ok(Change::Node(rows::node(row)?.into())))?;
+    scan(transaction, |key: KeyRow| {
+        let (owner, maker) = (once(key.owner), key.maker.map(&mut once));
+        take(Change::Key(KeyRow { owner, maker, ..key }.into()));
+    })?;
+    scan(transaction, |session: SessionRow| take(Change::Session(session)))?;
+    scan(transaction, |agent: AgentRow| take(Change::Agent(agent.into())))?;
+    scan(transaction, |node: NodeRow| take(Change::Node(node.into())))?;
     transaction.revision()
+}
+
+/// All rows of a table.
+fn scan<T: Stored>(
+    transaction: &Transaction<'_>,
+    mut take: impl FnMut(T),
+) -> Result<(), StoreError> {
+    let all = format!("SELECT * FROM {}", T::TABLE);
+    transaction.each(&all, &[], &mut |row| T::of(row).map(&mut take))
 }

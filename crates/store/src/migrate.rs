@@ -5,28 +5,11 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use super::columns::{Columns, Written};
 use super::data_dir::DataDir;
 use super::postgres::{self, PostgresTarget, storable};
 use super::sql::{Row, Transaction, Value, params};
 use super::{StoreError, sqlite};
-
-/// The tables that are copied, those before which others refer to, with the columns that order
-/// their rows. Both databases have the same columns in the same order.
-const TABLES: [(&str, &str); 13] = [
-    ("root_key", "one"),
-    ("users", "id"),
-    ("keys", "id"),
-    ("sessions", "id"),
-    ("agents", "id"),
-    ("nodes", "id"),
-    ("node_nonces", "node, nonce"),
-    ("node_events", "seq"),
-    ("documents", "revision"),
-    ("spend", "subject, period"),
-    ("usage", r#"day, "user", key, model, alias, recipe, rule, replay"#),
-    ("usage_recent", r#"span, at, "user", key, model, alias, recipe, rule, replay"#),
-    ("audit", "seq"),
-];
 
 /// Parameters of one INSERT: a quarter of what PostgreSQL takes.
 const PARAMETERS: usize = 16_000;
@@ -36,7 +19,7 @@ const BYTES: usize = 4 << 20;
 /// A table that was copied.
 #[derive(Debug)]
 pub struct CopiedTable {
-    pub name: &'static str,
+    pub name: String,
     pub rows: u64,
     /// The SHA-256 of its rows.
     pub digest: [u8; 32],
@@ -49,11 +32,19 @@ pub fn migrate(data: &Path, to: &PostgresTarget) -> Result<Vec<CopiedTable>, Sto
         return Err(StoreError::unavailable(format!("there is no store in {}", data.display())));
     }
     let _locked = DataDir::take(data)?;
+    drop(sqlite::open_current(data)?);
     let copied = sqlite::look(data, |from| postgres::fill(to, |to| copy(from, to)))?;
-    copied.ok_or_else(|| {
-        StoreError::unavailable("the gateway was killed: start it once, and stop it")
-    })
+    copied.ok_or_else(|| StoreError::unavailable("another process uses accounts.db"))
 }
+
+/// The tables that are copied: all but what PostgreSQL has already. Those come first that others
+/// refer to. Both databases have the same columns in the same order.
+const TABLES: &str = "
+    SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'
+      AND name NOT IN ('audit_leaving', 'schema_steps', 'state') ORDER BY rowid";
+/// The columns of a table's primary key.
+const KEY: &str = r#"
+    SELECT '"' || name || '"' FROM pragma_table_info(?1) WHERE pk > 0 ORDER BY pk"#;
 
 fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>, StoreError> {
     if to.exists("SELECT 1 FROM root_key", &[])? || to.exists("SELECT 1 FROM users LIMIT 1", &[])? {
@@ -62,9 +53,11 @@ fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>
     // A child may come before its parent.
     to.execute("SET CONSTRAINTS ALL DEFERRED", &[])?;
     let mut all = Vec::new();
-    for (name, order) in TABLES {
-        insert(from, to, name, order)?;
-        let (source, arrived) = (summary(from, name, order)?, summary(to, name, order)?);
+    for name in from.rows(TABLES, &[], |row| Columns::of(row).get::<String>())? {
+        let order = from.rows(KEY, &params![name], |row| Columns::of(row).get::<String>())?;
+        let order = order.join(", ");
+        insert(from, to, &name, &order)?;
+        let (source, arrived) = (summary(from, &name, &order)?, summary(to, &name, &order)?);
         if source != arrived {
             return Err(StoreError::unavailable(format!(
                 "{name} differs after the copy: {} rows became {}",
@@ -87,42 +80,6 @@ fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>
     Ok(all)
 }
 
-/// A value that outlives its row.
-enum OwnedValue {
-    Null,
-    Int(i64),
-    Text(String),
-    Blob(Vec<u8>),
-}
-
-impl OwnedValue {
-    fn of(value: Value<'_>) -> Self {
-        match value {
-            Value::Null => OwnedValue::Null,
-            Value::Int(number) => OwnedValue::Int(number),
-            Value::Text(text) => OwnedValue::Text(text.to_owned()),
-            Value::Blob(bytes) => OwnedValue::Blob(bytes.to_vec()),
-        }
-    }
-
-    fn value(&self) -> Value<'_> {
-        match self {
-            OwnedValue::Null => Value::Null,
-            OwnedValue::Int(number) => Value::Int(*number),
-            OwnedValue::Text(text) => Value::Text(text),
-            OwnedValue::Blob(bytes) => Value::Blob(bytes),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            OwnedValue::Text(text) => text.len(),
-            OwnedValue::Blob(bytes) => bytes.len(),
-            _ => 8,
-        }
-    }
-}
-
 /// Inserts all rows of a table, many with one statement.
 fn insert(
     from: &Transaction<'_>,
@@ -134,9 +91,13 @@ fn insert(
     from.each(&format!("SELECT * FROM {table} ORDER BY {order}"), &[], &mut |row| {
         width = row.width();
         for at in 0..width {
-            let value = OwnedValue::of(row.value(at)?);
-            bytes += value.len();
-            values.push(value);
+            let value = row.value(at)?;
+            bytes += match value {
+                Value::Text(text) => text.len(),
+                Value::Blob(blob) => blob.len(),
+                _ => 8,
+            };
+            values.push(Written::owned(value));
         }
         if values.len() + width > PARAMETERS || bytes > BYTES {
             send(to, table, width, &values)?;
@@ -152,12 +113,12 @@ fn send(
     to: &Transaction<'_>,
     table: &str,
     width: usize,
-    values: &[OwnedValue],
+    values: &[Written<'_>],
 ) -> Result<(), StoreError> {
     let places: Vec<String> = (1..=values.len()).map(|number| format!("?{number}")).collect();
     let rows: Vec<String> =
         places.chunks(width).map(|row| format!("({})", row.join(", "))).collect();
-    let values: Vec<Value<'_>> = values.iter().map(OwnedValue::value).collect();
+    let values: Vec<Value<'_>> = values.iter().map(Written::value).collect();
     to.execute(&format!("INSERT INTO {table} VALUES {}", rows.join(", ")), &values).map(|_| ())
 }
 

@@ -46,9 +46,9 @@ fn write(transaction: &Transaction<'_>, report: &NodeReport) -> Result<bool, Sto
           at = excluded.at
         WHERE node_reports.epoch < excluded.epoch
           OR (node_reports.epoch = excluded.epoch AND node_reports.seq < excluded.seq)";
-    let seq = report.seq.map_or(-1, signed);
-    let epoch = signed(report.epoch);
-    let params = params![report.node, epoch, seq, report.status, report.running, report.queued];
+    let NodeReport { node, epoch, seq, status, running, queued } = report;
+    let seq = seq.map_or(-1, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
+    let params = params![node, epoch, seq, status, running, queued];
     Ok(transaction.execute(upsert, &params)? == 1)
 }
 
@@ -59,22 +59,16 @@ fn read(transaction: &Transaction<'_>) -> Result<Vec<(NodeReport, Duration)>, St
              CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) - at AS age
            FROM node_reports) AS aged
         WHERE age < ?1";
-    let lease = i64::try_from(bounds::NODE_LEASE.as_micros()).unwrap_or(i64::MAX);
-    transaction.rows(select, &params![lease], |row| {
+    transaction.rows(select, &params![bounds::NODE_LEASE], |row| {
         let mut columns = Columns::of(row);
         let report = NodeReport {
-            node: NodeId::known(columns.text()?),
-            epoch: u64::try_from(columns.get::<i64>()?).unwrap_or(0),
+            node: columns.get()?,
+            epoch: columns.get()?,
             seq: u64::try_from(columns.get::<i64>()?).ok(),
             status: columns.get()?,
             running: columns.get()?,
             queued: columns.get()?,
         };
-        let age = u64::try_from(columns.get::<i64>()?).unwrap_or(0);
-        Ok((report, Duration::from_micros(age)))
+        Ok((report, columns.get()?))
     })
-}
-
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,10 +1,10 @@
-//! Nodes: enrolments, registrations, and the nonces that nodes spent.
+//! Nodes: enrolments, registrations, and, where gateways share the store, the nonces that nodes
+//! spent.
 
 use jiff::Timestamp;
 
 use super::changes::{Change, Committed};
-use super::columns::json;
-use super::rows::{NodeModel, NodeRow, Registration, node};
+use super::rows::{self, NodeModel, NodeRow, Registration};
 use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::bounds;
@@ -15,7 +15,7 @@ const NODES: usize = 256;
 /// Ids of node events that are remembered, so that what is sent twice is logged once.
 pub(super) const NODE_EVENT_IDS: usize = 4_096;
 
-/// A nonce that is to be spent.
+/// A nonce that is to be spent, of a signature that is timely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpentNonce {
     pub node: NodeId,
@@ -46,10 +46,9 @@ impl Store {
         self.mutate(move |transaction| rotate(transaction, &next)).await
     }
 
-    /// Spends the nonce of a signature: [`StoreError::Conflict`] if it was spent, or may have been,
-    /// [`StoreError::NotFound`] if the generation of its secret has ended,
-    /// [`StoreError::LimitReached`] if the node signs too much. The first use of a generation ends
-    /// the one before.
+    /// Takes in the use of a secret: [`StoreError::NotFound`] if its generation has ended. The
+    /// first use of a generation ends the one before. Where gateways share the store it spends the
+    /// nonce too: [`StoreError::Conflict`] if one of them took it.
     pub async fn spend_nonce(&self, spent: SpentNonce) -> Result<Committed, StoreError> {
         self.mutate(move |transaction| spend(transaction, &spent)).await
     }
@@ -96,24 +95,14 @@ fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, S
     if usize::try_from(count).unwrap_or(usize::MAX) >= NODES {
         return Err(StoreError::LimitReached);
     }
-    transaction.execute(
-        "INSERT INTO nodes (id, name, models, endpoint, generation, secret, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        &params![
-            node.id,
-            node.name,
-            json(&node.models)?,
-            node.endpoint,
-            node.generation,
-            node.secret,
-            node.created_at
-        ],
-    )?;
+    rows::insert(transaction, &node)?;
     Ok(vec![Change::Node(node.into())])
 }
 
 fn delete(transaction: &Transaction<'_>, id: &NodeId) -> Result<Vec<Change>, StoreError> {
-    transaction.execute("DELETE FROM node_nonces WHERE node = ?1", &params![id])?;
+    if transaction.is_shared() {
+        transaction.execute("DELETE FROM node_nonces WHERE node = ?1", &params![id])?;
+    }
     transaction.execute("DELETE FROM node_events WHERE node = ?1", &params![id])?;
     match transaction.execute("DELETE FROM nodes WHERE id = ?1", &params![id])? {
         0 => Ok(Vec::new()),
@@ -129,71 +118,29 @@ fn rotate(transaction: &Transaction<'_>, next: &NodeRow) -> Result<Vec<Change>, 
     update(transaction, NodeRow { registration: old.registration, ..next.clone() })
 }
 
-pub(super) fn spend(
-    transaction: &Transaction<'_>,
-    spent: &SpentNonce,
-) -> Result<Vec<Change>, StoreError> {
+fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change>, StoreError> {
     let node = find(transaction, &spent.node)?;
     let graced = node.previous.as_ref().is_some_and(|previous| previous.expires_at > spent.at);
     if spent.generation != node.generation && !(graced && spent.generation + 1 == node.generation) {
         return Err(StoreError::NotFound);
     }
-    let id = &spent.node;
-    let first_use = node.previous.is_some() && spent.generation == node.generation;
-    if first_use {
-        // Signatures of the secret before are no longer valid, so their nonces do not matter.
-        transaction.execute("DELETE FROM node_nonces WHERE node = ?1", &params![id])?;
-        let none = "UPDATE nodes SET nonces_forgotten = 0 WHERE id = ?1";
-        transaction.execute(none, &params![id])?;
+    if transaction.is_shared() {
+        // An older signature is refused for its time, whichever of the two clocks is ahead.
+        let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
+        let oldest = spent.at.as_second() - 2 * skew;
+        let spend = "
+            WITH old AS (DELETE FROM node_nonces WHERE node = ?1 AND created < ?4)
+            INSERT INTO node_nonces (node, nonce, created) VALUES (?1, ?2, ?3)
+            ON CONFLICT DO NOTHING";
+        let values = params![spent.node, spent.nonce, spent.created, oldest];
+        if transaction.execute(spend, &values)? == 0 {
+            return Err(StoreError::Conflict);
+        }
     }
-    let known = "SELECT 1 FROM node_nonces WHERE node = ?1 AND nonce = ?2";
-    if transaction.exists(known, &params![id, spent.nonce])? {
-        return Err(StoreError::Conflict);
+    match node.previous.is_some() && spent.generation == node.generation {
+        true => update(transaction, NodeRow { previous: None, ..node }),
+        false => Ok(Vec::new()),
     }
-    // An older signature is refused for its time, whichever of the two clocks is ahead.
-    let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
-    let before = spent.at.as_second() - 2 * skew;
-    check_forgotten(transaction, spent)?;
-    make_room(transaction, id, before)?;
-    check_forgotten(transaction, spent)?;
-    let insert = "INSERT INTO node_nonces (node, nonce, created) VALUES (?1, ?2, ?3)";
-    transaction.execute(insert, &params![id, spent.nonce, spent.created])?;
-    if first_use {
-        return update(transaction, NodeRow { previous: None, ..node });
-    }
-    Ok(Vec::new())
-}
-
-/// [`StoreError::Conflict`] if the nonce is as old as a deleted one: it may be among them.
-fn check_forgotten(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<(), StoreError> {
-    let forgotten = "SELECT 1 FROM nodes WHERE id = ?1 AND nonces_forgotten >= ?2";
-    match transaction.exists(forgotten, &params![spent.node, spent.created])? {
-        true => Err(StoreError::Conflict),
-        false => Ok(()),
-    }
-}
-
-/// Deletes the oldest nonces of a node that has as many as are kept, of those created before
-/// `before`; [`StoreError::LimitReached`] if there are none.
-///
-/// Nonces are kept for longer than needed, so that a node whose gateway's clock is set back by an
-/// hour is not locked out: the nonces of that hour are still known.
-fn make_room(transaction: &Transaction<'_>, id: &NodeId, before: i64) -> Result<(), StoreError> {
-    let count = "SELECT count(*) FROM node_nonces WHERE node = ?1";
-    let count = transaction.int(count, &params![id])?.unwrap_or(0);
-    let over = 1 + count - i64::try_from(bounds::NODE_NONCES).unwrap_or(i64::MAX);
-    if over <= 0 {
-        return Ok(());
-    }
-    let oldest = "SELECT created FROM node_nonces WHERE node = ?1 AND created < ?2
-         ORDER BY created LIMIT 1 OFFSET ?3";
-    let newest = transaction.int(oldest, &params![id, before, over - 1])?;
-    let newest = newest.ok_or(StoreError::LimitReached)?;
-    let forget = "DELETE FROM node_nonces WHERE node = ?1 AND created <= ?2";
-    transaction.execute(forget, &params![id, newest])?;
-    let note = "UPDATE nodes SET nonces_forgotten = ?2 WHERE id = ?1 AND nonces_forgotten < ?2";
-    transaction.execute(note, &params![id, newest])?;
-    Ok(())
 }
 
 fn note_events(
@@ -247,24 +194,10 @@ fn amend(
 }
 
 fn find(transaction: &Transaction<'_>, id: &NodeId) -> Result<NodeRow, StoreError> {
-    let found = transaction.row("SELECT * FROM nodes WHERE id = ?1", &params![id], node)?;
-    found.ok_or(StoreError::NotFound)
+    rows::find(transaction, id.as_str())?.ok_or(StoreError::NotFound)
 }
 
 fn update(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
-    transaction.execute(
-        "UPDATE nodes SET generation = ?2, secret = ?3, previous = ?4, previous_expires_at = ?5,
-           rotated_at = ?6, registration = ?7
-         WHERE id = ?1",
-        &params![
-            node.id,
-            node.generation,
-            node.secret,
-            node.previous.as_ref().map(|previous| previous.secret.as_slice()),
-            node.previous.as_ref().map(|previous| previous.expires_at),
-            node.rotated_at,
-            node.registration.as_ref().map(json).transpose()?
-        ],
-    )?;
+    rows::update(transaction, &node)?;
     Ok(vec![Change::Node(node.into())])
 }

@@ -4,17 +4,20 @@ use std::path::Path;
 
 use super::StoreError;
 use super::audit::{self, Event};
-use super::columns::Columns;
-use super::sql::{Row, Transaction, params};
+use super::rows::Stored;
+use super::rows::stored::row;
+use super::sql::{Transaction, params};
 use super::{StoreUrl, postgres, sqlite};
 
-/// The root key of a store, wrapped by its master key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrappedRootKey {
-    /// Generation of the master key: 1 at first, one more at each change.
-    pub generation: u32,
-    /// Nonce, ciphertext and tag (see [`rerouter_base::secret::Keyring::wrap`]).
-    pub wrapped: Vec<u8>,
+row! { "root_key" =>
+    /// The root key of a store, wrapped by its master key.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct WrappedRootKey {
+        /// Generation of the master key: 1 at first, one more at each change.
+        pub generation: u32,
+        /// Nonce, ciphertext and tag (see [`rerouter_base::secret::Keyring::wrap`]).
+        pub wrapped: Vec<u8>,
+    }
 }
 
 /// A store that is being opened, within one transaction.
@@ -25,11 +28,7 @@ pub struct Opening<'a> {
 impl Opening<'_> {
     /// The root key; none if the store is new.
     pub fn root_key(&self) -> Result<Option<WrappedRootKey>, StoreError> {
-        let read = |row: &Row<'_>| {
-            let mut columns = Columns::of(row);
-            Ok(WrappedRootKey { generation: columns.get()?, wrapped: columns.get()? })
-        };
-        self.transaction.row("SELECT generation, wrapped FROM root_key", &[], read)
+        self.transaction.row(&WrappedRootKey::select(""), &[], WrappedRootKey::of)
     }
 
     /// Writes the root key in place of the previous wrapping.

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 
 use super::changes::{Change, Committed};
-use super::rows::{SessionRow, session_id};
+use super::columns::Columns;
+use super::rows::{self, SessionRow};
 use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::SessionId;
@@ -45,20 +46,7 @@ fn insert(
     if !transaction.exists(one, &params![session.user, password])? {
         return Err(StoreError::Conflict);
     }
-    transaction.execute(
-        "INSERT INTO sessions
-           (id, \"user\", cookie_digest, token_digest, created_at, expires_at, last_seen)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        &params![
-            session.id,
-            session.user,
-            session.cookie_digest,
-            session.token_digest,
-            session.created_at,
-            session.expires_at,
-            session.last_seen
-        ],
-    )?;
+    rows::insert(transaction, &session)?;
     // The new session stays, also if the clock was set back.
     let mut changes = transaction.rows(
         "DELETE FROM sessions WHERE id IN
@@ -66,7 +54,7 @@ fn insert(
             ORDER BY created_at DESC, id DESC LIMIT 9223372036854775807 OFFSET ?2)
          RETURNING id",
         &params![session.user, keep.saturating_sub(1), session.id],
-        |row| Ok(Change::SessionEnded(session_id(row)?)),
+        |row| Ok(Change::SessionEnded(Columns::of(row).get()?)),
     )?;
     changes.push(Change::Session(session));
     Ok(changes)

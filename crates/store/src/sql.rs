@@ -16,7 +16,14 @@ use super::sqlite::{SqliteRow, SqliteTransaction};
 pub(super) use super::value::{ToValue, Value, params};
 
 /// The time of the database that gateways share, in microseconds since the epoch.
-pub(super) const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
+macro_rules! now {
+    () => {
+        "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+    };
+}
+pub(super) use now;
+
+pub(super) const NOW: &str = now!();
 
 /// A transaction on the database of accounts. Its thread may block.
 pub(super) enum Transaction<'a> {
@@ -41,6 +48,14 @@ impl Transaction<'_> {
         match self {
             Transaction::Sqlite(transaction) => transaction.execute(sql, params),
             Transaction::Postgres(transaction) => transaction.execute(sql, params),
+        }
+    }
+
+    /// Runs statements without parameters and rows.
+    pub(super) fn batch(&self, statements: &str) -> Result<(), StoreError> {
+        match self {
+            Transaction::Sqlite(transaction) => transaction.batch(statements),
+            Transaction::Postgres(transaction) => transaction.batch(statements),
         }
     }
 

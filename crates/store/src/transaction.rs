@@ -8,6 +8,7 @@ use super::StoreError;
 use super::audit::{self, Event};
 use super::changes::{Change, Committed, Follower};
 use super::cluster::record;
+use super::columns::Columns;
 use super::sql::Transaction;
 
 /// Runs a mutation in `transaction`, with the audit rows of `event`. Without changes there is
@@ -23,17 +24,13 @@ pub(super) fn mutate(
     } else {
         event.map_or(Ok(()), |event| audit::insert_all(transaction, event, &changes))?;
         let next = "UPDATE state SET rev = rev + 1 RETURNING rev";
-        let rev = unsigned(transaction.int(next, &[])?);
+        let rev = transaction.row(next, &[], |row| Columns::of(row).get())?.unwrap_or(0);
         if transaction.is_shared() {
             record(transaction, rev, &changes)?;
         }
         rev
     };
     Ok(Committed { rev, changes })
-}
-
-fn unsigned(rev: Option<i64>) -> u64 {
-    rev.and_then(|rev| u64::try_from(rev).ok()).unwrap_or(0)
 }
 
 /// Calls the follower with a durable mutation. A panic of its aborts the process, because the

@@ -1,21 +1,24 @@
 //! Spend against budgets, written with the usage that it is of. Requests do not wait for these
 //! writes.
 
-use super::columns::Columns;
+use super::rows::Stored;
+use super::rows::stored::row;
 use super::spend_recalls::recalled;
 use super::sql::{NOW, Transaction, params};
-use super::usage_sums::{UsageBatch, UsageInterval, signed, unsigned, write_days};
+use super::usage_sums::{UsageBatch, UsageInterval, unsigned, write_days};
 use super::{Store, StoreError};
 use rerouter_base::money::NanoUsd;
 
-/// The spend of a budget in a period, reservations included.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpendRow {
-    /// The id of the key or user.
-    pub subject: String,
-    /// A day as `yyyymmdd`, or a month as `yyyymm00`.
-    pub period: i64,
-    pub counted: NanoUsd,
+row! { "spend" =>
+    /// The spend of a budget in a period, reservations included.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct SpendRow {
+        /// The id of the key or user.
+        pub subject: String,
+        /// A day as `yyyymmdd`, or a month as `yyyymm00`.
+        pub period: i64,
+        pub counted: NanoUsd,
+    }
 }
 
 /// A share of a budget that a process wants to hold: what it may spend before it asks again.
@@ -131,21 +134,18 @@ fn grant(
         None => {
             let others = match transaction.is_shared() {
                 true => transaction.int(OTHERS_BY_ROW, &params![wish.subject, wish.period, holder]),
-                false => {
-                    let held = signed(held);
-                    transaction.int(OTHERS, &params![wish.subject, wish.period, held])
-                }
+                false => transaction.int(OTHERS, &params![wish.subject, wish.period, held]),
             };
             unsigned(others?.unwrap_or(0))
         }
     };
     let held = wanted.min(budget.saturating_sub(others)).max(least);
-    let counted = signed(others.saturating_add(held));
+    let counted = others.saturating_add(held);
     let (subject, period) = (&wish.subject, wish.period);
     if transaction.is_shared() {
         // Both at one go: other gateways' writes wait meanwhile.
         let both = format!("WITH share AS ({KEEP_SHARE}) {KEEP_COUNTED}");
-        transaction.execute(&both, &params![subject, period, counted, holder, signed(held)])?;
+        transaction.execute(&both, &params![subject, period, counted, holder, held])?;
     } else {
         transaction.execute(KEEP_COUNTED, &params![subject, period, counted])?;
     }
@@ -172,8 +172,8 @@ fn grant(
              ON CONFLICT (subject, period, holder)
              DO UPDATE SET reserved = excluded.reserved, at = excluded.at"
         );
-        let reserved = signed(wish.reserved);
-        transaction.execute(&answer, &params![wish.subject, wish.period, gateway, reserved])?;
+        let values = params![wish.subject, wish.period, gateway, wish.reserved];
+        transaction.execute(&answer, &values)?;
     }
     Ok(BudgetGrant { held, others, reserved })
 }
@@ -200,13 +200,5 @@ const BATCH_US: i64 = 40 * 86_400 * 1_000_000;
 const ANSWER_US: i64 = 2_000_000;
 
 fn spend(transaction: &Transaction<'_>, since: i64) -> Result<Vec<SpendRow>, StoreError> {
-    let spend = "SELECT subject, period, counted FROM spend WHERE period >= ?1";
-    transaction.rows(spend, &params![since], |row| {
-        let mut columns = Columns::of(row);
-        Ok(SpendRow {
-            subject: columns.get()?,
-            period: columns.get()?,
-            counted: unsigned(columns.get()?),
-        })
-    })
+    transaction.rows(&SpendRow::select("WHERE period >= ?1"), &params![since], SpendRow::of)
 }

@@ -6,7 +6,7 @@ use super::columns::Columns;
 use super::latency::LatencyCounts;
 use super::reach::{Reach, in_list};
 use super::sql::{Transaction, Value, params};
-use super::usage_sums::{COLUMNS, PLAIN, UsageInterval, UsageSums, unsigned};
+use super::usage_sums::{COLUMNS, PLAIN, UsageInterval, UsageSums};
 use super::{Store, StoreError};
 
 rerouter_base::words! {
@@ -188,5 +188,5 @@ fn read_plain(row: &mut Columns<'_>) -> Result<UsageSums, StoreError> {
 
 /// Nothing is summed as NULL.
 fn read_sum(row: &mut Columns<'_>) -> Result<u64, StoreError> {
-    Ok(unsigned(row.maybe()?.unwrap_or(0)))
+    Ok(row.maybe()?.unwrap_or(0))
 }

@@ -12,40 +12,49 @@ use super::latency::{LATENCIES, LatencyCounts};
 use super::sql::{NOW, Transaction, Value, params};
 use super::{Store, StoreError};
 use rerouter_base::id::{KeyId, UserId};
-use rerouter_base::money::NanoUsd;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UsageSums {
-    pub requests: u64,
-    pub prompt_tokens: u64,
-    pub completion_tokens: u64,
-    /// Prompt tokens that came from a provider's cache.
-    pub cached_tokens: u64,
-    /// The sum of the known costs.
-    pub nano: NanoUsd,
-    /// Requests with a known cost.
-    pub priced: u64,
-    /// Requests that used tokens of unknown cost.
-    pub unpriced: u64,
-    /// Requests that no target answered well.
-    pub errors: u64,
-    /// How long good answers took, without those to reroutes.
-    pub took: LatencyCounts,
-    /// Time to their first token, of streams.
-    pub first_token: LatencyCounts,
+macro_rules! sums {
+    ($($(#[$about:meta])* $sum:ident,)+) => {
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct UsageSums {
+            $($(#[$about])* pub $sum: u64,)+
+            /// How long good answers took, without those to reroutes.
+            pub took: LatencyCounts,
+            /// Time to their first token, of streams.
+            pub first_token: LatencyCounts,
+        }
+
+        /// The columns of [`UsageSums`] that every sum has; those of latencies follow them.
+        pub(super) const PLAIN: [&str; [$(stringify!($sum)),+].len()] = [$(stringify!($sum)),+];
+
+        impl UsageSums {
+            /// In the order of [`PLAIN`].
+            fn plain(&self) -> [u64; PLAIN.len()] {
+                [$(self.$sum),+]
+            }
+
+            pub(super) fn of_plain([$($sum),+]: [u64; PLAIN.len()]) -> Self {
+                UsageSums { $($sum,)+ ..UsageSums::default() }
+            }
+        }
+    };
 }
 
-/// The columns of [`UsageSums`] that every sum has; those of latencies follow them.
-pub(super) const PLAIN: [&str; 8] = [
-    "requests",
-    "prompt_tokens",
-    "completion_tokens",
-    "cached_tokens",
-    "nano",
-    "priced",
-    "unpriced",
-    "errors",
-];
+sums! {
+    requests,
+    prompt_tokens,
+    completion_tokens,
+    /// Prompt tokens that came from a provider's cache.
+    cached_tokens,
+    /// The sum of the known costs, in nano-USD.
+    nano,
+    /// Requests with a known cost.
+    priced,
+    /// Requests that used tokens of unknown cost.
+    unpriced,
+    /// Requests that no target answered well.
+    errors,
+}
 
 impl UsageSums {
     pub fn add(&mut self, other: &UsageSums) {
@@ -57,44 +66,6 @@ impl UsageSums {
         took.add(&other.took);
         first_token.add(&other.first_token);
         *self = UsageSums { took, first_token, ..UsageSums::of_plain(sums) };
-    }
-
-    /// In the order of [`PLAIN`].
-    fn plain(&self) -> [u64; PLAIN.len()] {
-        [
-            self.requests,
-            self.prompt_tokens,
-            self.completion_tokens,
-            self.cached_tokens,
-            self.nano,
-            self.priced,
-            self.unpriced,
-            self.errors,
-        ]
-    }
-
-    pub(super) fn of_plain(sums: [u64; PLAIN.len()]) -> Self {
-        let [
-            requests,
-            prompt_tokens,
-            completion_tokens,
-            cached_tokens,
-            nano,
-            priced,
-            unpriced,
-            errors,
-        ] = sums;
-        UsageSums {
-            requests,
-            prompt_tokens,
-            completion_tokens,
-            cached_tokens,
-            nano,
-            priced,
-            unpriced,
-            errors,
-            ..UsageSums::default()
-        }
     }
 
     /// Every column, in the order of [`COLUMNS`].

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::changes::{Change, Committed};
-use super::columns::json;
-use super::rows::{Role, UserRow, key, session_id, user};
+use super::columns::Columns;
+use super::rows::{self, KeyRow, Role, Stored, UserRow};
 use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::{SessionId, UserId};
@@ -89,22 +89,7 @@ fn insert(transaction: &Transaction<'_>, user: UserRow) -> Result<Vec<Change>, S
     if transaction.exists("SELECT 1 FROM users WHERE email = ?1", &params![user.email])? {
         return Err(StoreError::Conflict);
     }
-    transaction.execute(
-        "INSERT INTO users
-           (id, email, name, role, password, disabled, labels, limits, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        &params![
-            user.id,
-            user.email,
-            user.name,
-            user.role.as_str(),
-            user.password,
-            user.disabled,
-            json(&user.labels)?,
-            json(&user.limits)?,
-            user.created_at
-        ],
-    )?;
+    rows::insert(transaction, &user)?;
     Ok(vec![Change::User(user.into())])
 }
 
@@ -126,18 +111,7 @@ fn update(
     }
     let mut changes = Vec::new();
     if before != after {
-        transaction.execute(
-            "UPDATE users SET name = ?2, role = ?3, disabled = ?4, limits = ?5, password = ?6
-             WHERE id = ?1",
-            &params![
-                id,
-                after.name,
-                after.role.as_str(),
-                after.disabled,
-                json(&after.limits)?,
-                after.password
-            ],
-        )?;
+        rows::update(transaction, &after)?;
         changes.push(Change::User(find(transaction, id)?.into()));
     }
     if after.disabled || after.password != before.password {
@@ -156,7 +130,7 @@ fn delete(
         UPDATE keys SET revoked_at = coalesce(revoked_at, ?2), name = 'deleted', labels = '{}',
           metadata = '{}' WHERE owner = ?1 RETURNING *";
     let mut changes =
-        transaction.rows(end, &params![id, at], |row| Ok(Change::Key(key(row)?.into())))?;
+        transaction.rows(end, &params![id, at], |row| Ok(Change::Key(KeyRow::of(row)?.into())))?;
     end_sessions(transaction, id, "", &mut changes)?;
     transaction.execute("DELETE FROM users WHERE id = ?1", &params![id])?;
     changes.push(Change::UserDeleted(id.clone()));
@@ -189,12 +163,11 @@ fn end_sessions(
 ) -> Result<(), StoreError> {
     let end = "DELETE FROM sessions WHERE \"user\" = ?1 AND id <> ?2 RETURNING id";
     transaction.each(end, &params![id, keep], &mut |row| {
-        changes.push(Change::SessionEnded(session_id(row)?));
+        changes.push(Change::SessionEnded(Columns::of(row).get()?));
         Ok(())
     })
 }
 
 fn find(transaction: &Transaction<'_>, id: &UserId) -> Result<UserRow, StoreError> {
-    let found = transaction.row("SELECT * FROM users WHERE id = ?1", &params![id], user)?;
-    found.ok_or(StoreError::NotFound)
+    rows::find(transaction, id.as_str())?.ok_or(StoreError::NotFound)
 }

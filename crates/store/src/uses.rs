@@ -23,14 +23,8 @@ impl Store {
 
 fn read(transaction: &Transaction<'_>, since: Timestamp) -> Result<LastUses, StoreError> {
     let keys = "SELECT id, last_used_at FROM keys WHERE last_used_at >= ?1";
-    let keys = transaction.rows(keys, &params![since], |row| {
-        let mut columns = Columns::of(row);
-        Ok((KeyId::known(columns.text()?), columns.get()?))
-    })?;
+    let keys = transaction.rows(keys, &params![since], |row| Columns::of(row).two())?;
     let sessions = "SELECT id, last_seen FROM sessions WHERE last_seen >= ?1";
-    let sessions = transaction.rows(sessions, &params![since], |row| {
-        let mut columns = Columns::of(row);
-        Ok((SessionId::known(columns.text()?), columns.get()?))
-    })?;
+    let sessions = transaction.rows(sessions, &params![since], |row| Columns::of(row).two())?;
     Ok(LastUses { keys, sessions })
 }

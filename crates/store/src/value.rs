@@ -1,6 +1,8 @@
 //! Values that statements are given, of the same types for every database.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -41,8 +43,12 @@ macro_rules! parameters {
 
 parameters! {
     Int i64, value => *value;
+    Int u16, value => i64::from(*value);
     Int u32, value => i64::from(*value);
+    Int u64, value => i64::try_from(*value).unwrap_or(i64::MAX);
     Int usize, value => i64::try_from(*value).unwrap_or(i64::MAX);
+    // In microseconds.
+    Int Duration, value => i64::try_from(value.as_micros()).unwrap_or(i64::MAX);
     // 1 or 0: databases disagree on what a flag is.
     Int bool, value => i64::from(*value);
     // Microseconds since the epoch.
@@ -50,6 +56,7 @@ parameters! {
     Text str, value => value;
     Text String, value => value;
     Text Arc<str>, value => value;
+    Text Cow<'static, str>, value => value;
     Text AgentId, value => value.as_str();
     Text AuditId, value => value.as_str();
     Text GatewayId, value => value.as_str();
@@ -58,9 +65,15 @@ parameters! {
     Text RequestId, value => value.as_str();
     Text SessionId, value => value.as_str();
     Text UserId, value => value.as_str();
-    Blob [u8; 32], value => value;
     Blob [u8], value => value;
+    Blob Arc<[u8]>, value => value;
     Blob Vec<u8>, value => value;
+}
+
+impl<const N: usize> ToValue for [u8; N] {
+    fn value(&self) -> Value<'_> {
+        Value::Blob(self)
+    }
 }
 
 impl<T: ToValue + ?Sized> ToValue for &T {

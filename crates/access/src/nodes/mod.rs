@@ -371,11 +371,11 @@ impl Nodes {
         }
     }
 
-    /// Refuses signatures of the present nodes that were made before `start`, the start of this
-    /// process: the process before it may have taken their nonces without the store.
-    pub fn refuse_signatures_before(&self, start: Timestamp) {
+    /// Refuses signatures of the present nodes that were made in the second of `start`, the start
+    /// of this process, or before: the process before it may have taken them.
+    pub fn refuse_signatures_until(&self, start: Timestamp) {
         for node in self.all() {
-            node.lease().nonces.refuse_before(start.as_second());
+            node.lease().nonces.refuse_until(start.as_second());
         }
     }
 

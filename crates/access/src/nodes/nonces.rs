@@ -1,15 +1,12 @@
-//! The nonces of one node's signatures that this process took. The store keeps them too, while it
-//! can; what a process before this one took is refused by the time of its signature.
+//! The nonces of one node's signatures that this process took. Where gateways share the store, it
+//! has those of all of them. What a process before this one took is refused by the time of its
+//! signature.
 
 use std::collections::HashMap;
 
 use jiff::Timestamp;
 
 use rerouter_base::bounds;
-
-/// Nonces that are kept before the old ones are looked for: a node that reports every ten seconds
-/// has twelve.
-const FEW: usize = 64;
 
 /// Why a nonce is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,18 +20,15 @@ pub enum NonceError {
 /// Spent nonces, with the second at which each signature says it was made.
 #[derive(Default)]
 pub(super) struct SpentNonces {
-    /// Signatures made before this second are refused: a process before this one may have taken
-    /// them.
-    since_s: Option<i64>,
+    /// Signatures made in this second or before are refused: their nonces are not known.
+    forgotten: Option<i64>,
     spent: HashMap<String, i64>,
-    /// At how many the old ones are forgotten next.
-    prune_at: usize,
 }
 
 impl SpentNonces {
-    /// Refuses signatures that were made before this second from now on.
-    pub(super) fn refuse_before(&mut self, second: i64) {
-        self.since_s = Some(second);
+    /// Refuses signatures that were made in this second or before it, from now on.
+    pub(super) fn refuse_until(&mut self, second: i64) {
+        self.forgotten = self.forgotten.max(Some(second));
     }
 
     /// Spends a nonce of a signature that is timely at `now`.
@@ -44,18 +38,18 @@ impl SpentNonces {
         created: i64,
         now: Timestamp,
     ) -> Result<(), NonceError> {
-        if self.since_s.is_some_and(|since| created < since) || self.spent.contains_key(nonce) {
+        if self.forgotten >= Some(created) || self.spent.contains_key(nonce) {
             return Err(NonceError::Spent);
         }
-        if self.spent.len() >= self.prune_at.max(FEW) {
+        if self.spent.len() >= bounds::NODE_NONCES {
             // Older signatures are refused for their time, whichever of the two clocks is ahead.
+            // Their nonces are kept until there is no room: a clock that is set back by an hour
+            // makes those of that hour timely again, and new ones must not be refused with them.
             let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
             let oldest = now.as_second() - 2 * skew;
-            self.spent.retain(|_, created| *created >= oldest);
-            self.prune_at = (2 * self.spent.len()).min(bounds::NODE_NONCES);
-        }
-        if self.spent.len() >= bounds::NODE_NONCES {
-            return Err(NonceError::TooMany);
+            let old = self.spent.extract_if(|_, created| *created < oldest);
+            let newest = old.map(|(_, created)| created).max().ok_or(NonceError::TooMany)?;
+            self.refuse_until(newest);
         }
         self.spent.insert(nonce.to_owned(), created);
         Ok(())
@@ -71,23 +65,41 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_is_spent_once_and_old_ones_take_no_memory() {
+    fn a_nonce_is_spent_once_and_no_more_are_kept_than_the_bound() {
         let mut nonces = SpentNonces::default();
-        for second in 1_000..3_000 {
+        let many = i64::try_from(bounds::NODE_NONCES).unwrap();
+        for second in 1_000..1_000 + 2 * many {
             let nonce = second.to_string();
             nonces.spend(&nonce, second, at(second)).unwrap();
             assert_eq!(nonces.spend(&nonce, second, at(second)), Err(NonceError::Spent));
+            assert!(nonces.spent.len() <= bounds::NODE_NONCES);
         }
-        assert!(nonces.spent.len() <= 4 * 60 + FEW, "{}", nonces.spent.len());
-        assert_eq!(nonces.spend("2900", 2_900, at(3_000)), Err(NonceError::Spent));
+        // The clock is set back.
+        for second in [1_000, 1_000 + many / 2, 1_000 + 2 * many - 100] {
+            let again = nonces.spend(&second.to_string(), second, at(second));
+            assert_eq!(again, Err(NonceError::Spent), "{second}");
+        }
+        nonces.spend("new", 1_000 + 2 * many - 1, at(1_000)).unwrap();
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_locks_no_node_out() {
+        let mut nonces = SpentNonces::default();
+        for (nonce, second) in [("a", 0), ("b", 40_000), ("c", 10), ("d", 4_000_000_000)] {
+            nonces.spend(nonce, second, at(second)).unwrap();
+        }
+        nonces.spend("e", 40_010, at(40_010)).unwrap();
+        assert_eq!(nonces.spend("a", 0, at(0)), Err(NonceError::Spent), "whatever the clock is");
     }
 
     #[test]
     fn a_signature_from_before_the_process_is_refused() {
         let mut nonces = SpentNonces::default();
-        nonces.refuse_before(1_000);
-        assert_eq!(nonces.spend("a", 999, at(1_005)), Err(NonceError::Spent));
-        nonces.spend("a", 1_000, at(1_005)).unwrap();
+        nonces.refuse_until(1_000);
+        for second in [999, 1_000] {
+            assert_eq!(nonces.spend("a", second, at(1_005)), Err(NonceError::Spent));
+        }
+        nonces.spend("a", 1_001, at(1_005)).unwrap();
     }
 
     #[test]
@@ -100,5 +112,6 @@ mod tests {
         assert_eq!(nonces.spend("one more", 1_120, at(1_120)), Err(NonceError::TooMany));
         nonces.spend("one more", 1_121, at(1_121)).unwrap();
         assert_eq!(nonces.spent.len(), 1);
+        assert_eq!(nonces.spend("0", 1_000, at(1_000)), Err(NonceError::Spent));
     }
 }

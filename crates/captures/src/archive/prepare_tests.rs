@@ -115,7 +115,7 @@ fn the_row_says_what_the_head_says() {
         decided_provider: Some("openai".into()),
         decided_model: Some("gpt-5".into()),
         status: 200,
-        state: "completed",
+        state: "completed".into(),
         replay_of: one.head.replay_of.clone(),
         shadow_of: None,
     };

@@ -137,7 +137,7 @@ pub(crate) fn row(head: &Head) -> CaptureRow {
         decided_provider: decision.map(|decision| decision.provider.clone()),
         decided_model: decision.map(|decision| decision.model.clone()),
         status: head.status,
-        state: head.state.as_str(),
+        state: head.state.as_str().into(),
         replay_of: head.replay_of.clone(),
         shadow_of: head.shadow_of.clone(),
     }

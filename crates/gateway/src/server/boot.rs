@@ -13,6 +13,7 @@ use super::{BootError, Gateway};
 use crate::mock::Mock;
 use rerouter_access::auth::Auth;
 use rerouter_access::nodes::Nodes;
+use rerouter_base::blocking::blocking;
 use rerouter_base::clock::Clock;
 use rerouter_base::id::{GatewayId, Random};
 use rerouter_base::log::AccessLog;
@@ -26,8 +27,8 @@ use rerouter_core::config::{self, Egress, Server, Variables};
 use rerouter_core::reload::{self, DocumentFollower};
 use rerouter_routing::Routing;
 use rerouter_store::{
-    DataDir, Faults, GatewayIdentity, Joining, OnLeaseLost, Opening, Role, Store, StoreSettings,
-    StoreUrl, UserRow,
+    DataDir, Faults, GatewayIdentity, Joining, OnLeaseLost, Opening, Role, Store, StoreError,
+    StoreSettings, StoreUrl, UserRow, check_takeover,
 };
 
 /// What a gateway takes from the environment of its process.
@@ -85,6 +86,8 @@ pub(super) async fn prepare(
     let (dir, takeover) = match upgrades {
         false => (DataDir::take(&server.data_dir)?, None),
         true => {
+            let (url, dir) = (server.store.url.clone(), server.data_dir.clone());
+            blocking(move || check_takeover(&url, &dir)).await.map_err(StoreError::from)??;
             let (dir, takeover) = upgrade::take_over(&server.data_dir).await?;
             (dir, Some(takeover))
         }
@@ -113,7 +116,7 @@ pub(super) async fn prepare(
     let tables = auth.follower(vec![Arc::new(nodes.clone()), Arc::new(documents.clone())]);
     store.join(tables, joining).await?;
     if !store.is_shared() {
-        nodes.refuse_signatures_before(now);
+        nodes.refuse_signatures_until(now);
     }
     warn_without_admin(has_admin_key, &auth);
     let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random);

@@ -297,7 +297,7 @@ async fn a_change_is_audited_once_and_the_audit_holds_no_key() {
     let rows = store.audit(AuditFilter::default(), 10, None).await.unwrap().unwrap();
     let seen: Vec<_> = rows
         .iter()
-        .map(|row| (row.action.as_str(), row.target.kind.as_str(), row.target.id.as_str()))
+        .map(|row| (row.action.as_str(), row.target_type.as_str(), row.target.as_str()))
         .collect();
     assert_eq!(
         seen,
@@ -305,7 +305,7 @@ async fn a_change_is_audited_once_and_the_audit_holds_no_key() {
     );
     for row in &rows {
         assert_eq!(
-            (row.actor.kind.as_str(), row.actor.id.as_str(), row.at),
+            (row.actor_type.as_str(), row.actor.as_str(), row.at),
             ("operator", "operator", at(0))
         );
         assert_eq!((&row.request, &row.address), (&None, &None));

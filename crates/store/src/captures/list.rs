@@ -1,10 +1,10 @@
 //! Lists of captures: newest first, in pages. A page looks at a bounded part of the index.
 
-use super::rows::{CaptureFilter, CapturePage, Shadows};
-use super::statements::{location, location_columns};
+use super::rows::{CaptureFilter, CaptureLocation, CapturePage, Shadows, location_columns};
 use crate::StoreError;
 use crate::columns::Columns;
 use crate::reach::in_list;
+use crate::rows::Stored;
 use crate::sql::{ToValue, Transaction, Value};
 use rerouter_base::id::{ID_PRECISION_US, KeyId, RequestId, UserId};
 
@@ -74,7 +74,7 @@ pub(super) fn list(
         (false, true, false) => " INDEXED BY captures_failed",
         _ => "",
     };
-    let location_columns = location_columns(shared);
+    let location_columns = location_columns(shared, ", NULL");
     // The database reads the inner select row by row, and stops when the outer one has enough.
     let within = format!(
         "(SELECT id, created_at, key, alias, recipe, provider, model, decided_provider,
@@ -91,7 +91,7 @@ pub(super) fn list(
         .collect();
     let mut found = transaction.rows(&numbered(&sql), &values, |row| {
         let mut columns = Columns::of(row);
-        Ok((RequestId::known(columns.text()?), location(&mut columns, shared)?))
+        Ok((columns.get::<RequestId>()?, CaptureLocation::read(&mut columns)?))
     })?;
     found.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
     if found.len() > limit {
@@ -104,8 +104,7 @@ pub(super) fn list(
         format!("SELECT id FROM captures{index}{} ORDER BY id DESC LIMIT 1 OFFSET ?", inner.sql);
     let skipped = budget.saturating_sub(1);
     let values: Vec<Value<'_>> = inner.values.into_iter().chain([skipped.value()]).collect();
-    let next = transaction
-        .row(&numbered(&sql), &values, |row| Ok(RequestId::known(Columns::of(row).text()?)))?;
+    let next = transaction.row(&numbered(&sql), &values, |row| Columns::of(row).get())?;
     Ok(CapturePage { found, next })
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::audit_retention::RETENTION_BATCH;
+use super::columns::Columns;
 use super::sql::{Transaction, params};
 use super::sqlite::CaptureDatabase;
 use super::{Reach, Store, StoreError};
@@ -26,8 +27,9 @@ pub(super) use list::LIST_ROWS;
 pub use rows::CaptureFilter;
 pub(crate) use rows::CapturePage;
 pub use rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
+pub(super) use rows::{capture_columns, put_capture};
 pub(super) use shared::SharedCaptures;
-pub(super) use statements::{COLUMNS, put_segment, signed};
+pub(super) use statements::put_segment;
 
 /// Captures deleted in one transaction of PostgreSQL: each costs round trips, under a lock.
 const ERASE_BATCH: usize = 50;
@@ -262,8 +264,10 @@ impl CaptureIndex {
     /// Bytes of a segment in which captures may lie; `None` if there is no such segment.
     pub async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>, StoreError> {
         let find = "SELECT bytes FROM segments WHERE number = ?1";
-        let found = self.read(move |transaction| transaction.int(find, &params![segment]));
-        Ok(found.await?.map(statements::unsigned))
+        let find = move |transaction: &Transaction<'_>| {
+            transaction.row(find, &params![segment], |row| Columns::of(row).get())
+        };
+        self.read(find).await
     }
 
     /// Deletes up to `limit` captures of a segment that is written no more; returns how many there

@@ -1,39 +1,45 @@
 //! Rows of the capture index, and what a list of captures filters by.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::Reach;
+use crate::columns::{Columns, Written};
+use crate::rows::Stored;
+use crate::rows::stored::{Field, pair, row};
+use crate::{Reach, StoreError};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 
-/// A capture in the index: what lists filter by. The capture itself lies in a segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CaptureRow {
-    /// The request's id. The order of ids is the order of time.
-    pub id: RequestId,
-    /// Microseconds since the epoch.
-    pub created_at_us: i64,
-    pub owner: UserId,
-    /// The key that authenticated the request.
-    pub key: Option<KeyId>,
-    /// The alias that the client asked for.
-    pub alias: Option<Arc<str>>,
-    pub recipe: Option<Arc<str>>,
-    /// The provider that answered.
-    pub provider: Option<Arc<str>>,
-    /// The model that answered.
-    pub model: Option<Arc<str>>,
-    /// The first provider of the plan.
-    pub decided_provider: Option<Arc<str>>,
-    /// The first model of the plan.
-    pub decided_model: Option<Arc<str>>,
-    /// The status that the client got.
-    pub status: u16,
-    /// One of [`STATES`].
-    pub state: &'static str,
-    /// The capture that this one is a replay of.
-    pub replay_of: Option<RequestId>,
-    /// The capture that this one is a shadow of.
-    pub shadow_of: Option<RequestId>,
+row! { "captures" =>
+    /// A capture in the index: what lists filter by. The capture itself lies in a segment.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct CaptureRow {
+        /// The request's id. The order of ids is the order of time.
+        pub id: RequestId,
+        /// Microseconds since the epoch.
+        pub created_at_us: i64 = "created_at",
+        pub owner: UserId,
+        /// The key that authenticated the request.
+        pub key: Option<KeyId>,
+        /// The alias that the client asked for.
+        pub alias: Option<Arc<str>>,
+        pub recipe: Option<Arc<str>>,
+        /// The provider that answered.
+        pub provider: Option<Arc<str>>,
+        /// The model that answered.
+        pub model: Option<Arc<str>>,
+        /// The first provider of the plan.
+        pub decided_provider: Option<Arc<str>>,
+        /// The first model of the plan.
+        pub decided_model: Option<Arc<str>>,
+        /// The status that the client got.
+        pub status: u16,
+        /// How it ended.
+        pub state: Cow<'static, str>,
+        /// The capture that this one is a replay of.
+        pub replay_of: Option<RequestId>,
+        /// The capture that this one is a shadow of.
+        pub shadow_of: Option<RequestId>,
+    }
 }
 
 /// A range of bytes in a segment.
@@ -43,32 +49,75 @@ pub struct ByteRange {
     pub length: u32,
 }
 
-/// Where a capture lies, and what its key derives from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CaptureLocation {
-    /// Number of the segment.
-    pub segment: i64,
-    pub head: ByteRange,
-    /// `None` where the bodies are small, and lie with the head, or none were kept.
-    pub bodies: Option<ByteRange>,
-    /// Salt of the capture's key; `None` where it is not encrypted. It is stored nowhere else:
-    /// without this row the capture's bytes cannot be read.
-    pub salt: Option<[u8; 16]>,
-    /// The record of the head, which an index that gateways share holds too.
-    pub head_record: Option<Arc<[u8]>>,
+row! { "captures" =>
+    /// Where a capture lies, and what its key derives from.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct CaptureLocation {
+        /// Number of the segment.
+        pub segment: i64,
+        pub head: ByteRange = "head_at, head_len",
+        /// `None` where the bodies are small, and lie with the head, or none were kept.
+        pub bodies: Option<ByteRange> = "bodies_at, bodies_len",
+        /// Salt of the capture's key; `None` where it is not encrypted. It is stored nowhere else:
+        /// without this row the capture's bytes cannot be read.
+        pub salt: Option<[u8; 16]>,
+        /// The record of the head, which an index that gateways share holds too.
+        pub head_record: Option<Arc<[u8]>> = "head",
+    }
 }
 
-/// The words of [`CaptureRow::state`].
-pub(crate) const STATES: [&str; 4] = ["completed", "failed", "aborted", "refused"];
+pair! { ByteRange { offset, length } }
 
-/// A segment in the index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentRow {
-    pub number: i64,
-    /// Time of its newest capture, in microseconds since the epoch.
-    pub newest_us: i64,
-    /// Bytes that captures of the index take. The file may be longer.
-    pub bytes: u64,
+impl Field for ByteRange {
+    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError> {
+        Ok(ByteRange { offset: columns.get()?, length: columns.get()? })
+    }
+
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError> {
+        values.extend([Written::of(Some(&self.offset)), Written::of(Some(&self.length))]);
+        Ok(())
+    }
+}
+
+/// The columns of a capture, in the order of the table.
+pub(crate) fn capture_columns(shared: bool) -> String {
+    format!("{}, {}", CaptureRow::COLUMNS.join(", "), location_columns(shared, ""))
+}
+
+/// The columns of a location. Only an index that gateways share has the last one: `otherwise`
+/// stands for it.
+pub(super) fn location_columns(shared: bool, otherwise: &str) -> String {
+    let all = CaptureLocation::COLUMNS.join(", ");
+    match shared {
+        true => all,
+        false => format!("{}{otherwise}", all.trim_end_matches(", head")),
+    }
+}
+
+/// Adds the values of a capture.
+pub(crate) fn put_capture<'a>(
+    (row, location): &'a (CaptureRow, CaptureLocation),
+    shared: bool,
+    values: &mut Vec<Written<'a>>,
+) -> Result<(), StoreError> {
+    row.put(values)?;
+    location.put(values)?;
+    if !shared {
+        values.pop();
+    }
+    Ok(())
+}
+
+row! { "segments" =>
+    /// A segment in the index.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct SegmentRow {
+        pub number: i64,
+        /// Time of its newest capture, in microseconds since the epoch.
+        pub newest_us: i64 = "newest",
+        /// Bytes that captures of the index take. The file may be longer.
+        pub bytes: u64,
+    }
 }
 
 /// A page of captures, newest first.

@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::rows::{CaptureLocation, CaptureRow, SegmentRow};
-use super::statements::{self, COLUMNS, signed};
-use crate::columns::Columns;
+use super::rows::{CaptureLocation, CaptureRow, SegmentRow, capture_columns, put_capture};
+use super::statements;
+use crate::columns::{Columns, Written};
 use crate::directory_names::DirectoryNames;
 use crate::postgres::{DATABASE_ANSWER, Database, PostgresTarget};
-use crate::sql::{ToValue, Transaction, Value, params};
+use crate::sql::{NOW, Transaction, Value, params};
 use crate::{Reach, StoreError};
 use rerouter_base::id::{RequestId, UserId};
 
@@ -18,15 +18,11 @@ const CAPTURE_DATABASE_ANSWER: Duration = Duration::from_secs(5);
 
 /// Rows of one statement.
 const ROWS_TOGETHER: usize = 64;
-/// Columns of a capture: the common ones and the head.
-const WIDTH: usize = 21;
 /// Segments that a slot has numbers for.
 const SLOT_BITS: u32 = 32;
 /// The lock between inserts, which share it, and deletions. The number has no meaning, and is of no
 /// other program.
 const LOCK: i64 = 7_263_480_254_919_331_448;
-/// The time of the database, in microseconds since the epoch.
-const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)";
 
 /// The connections, and the numbers of this gateway.
 pub(crate) struct SharedCaptures {
@@ -149,7 +145,9 @@ pub(super) fn insert(
     transaction.exists("SELECT pg_advisory_xact_lock_shared(?1)", &params![LOCK])?;
     statements::put_segment(transaction, segment, rows)?;
     for rows in rows.chunks(ROWS_TOGETHER) {
-        let values: Vec<Value<'_>> = rows.iter().flat_map(values).collect();
+        let mut values = Vec::new();
+        rows.iter().try_for_each(|row| put_capture(row, true, &mut values))?;
+        let values: Vec<Value<'_>> = values.iter().map(Written::value).collect();
         transaction.execute(&insert_of(rows.len()), &values)?;
     }
     let ids = || rows.iter().map(|(row, _)| &row.id);
@@ -171,47 +169,18 @@ pub(super) fn insert(
 
 /// An insert of so many rows. One that is there already is replaced.
 fn insert_of(rows: usize) -> String {
-    let row = |number: usize| {
-        let places: Vec<String> =
-            (1..=WIDTH).map(|at| format!("?{}", number * WIDTH + at)).collect();
-        format!("({})", places.join(","))
-    };
-    let rows: Vec<String> = (0..rows).map(row).collect();
-    let columns = format!("{COLUMNS}, head");
+    let columns = capture_columns(true);
+    let names: Vec<&str> = columns.split(", ").collect();
+    let places: Vec<String> = (1..=rows * names.len()).map(|at| format!("?{at}")).collect();
+    let rows: Vec<String> =
+        places.chunks(names.len()).map(|row| format!("({})", row.join(","))).collect();
     let replaced: Vec<String> =
-        columns.split(", ").skip(1).map(|name| format!("{name} = excluded.{name}")).collect();
+        names.iter().skip(1).map(|name| format!("{name} = excluded.{name}")).collect();
     format!(
         "INSERT INTO captures ({columns}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
         rows.join(","),
         replaced.join(", ")
     )
-}
-
-fn values((row, location): &(CaptureRow, CaptureLocation)) -> [Value<'_>; WIDTH] {
-    let CaptureLocation { segment, head, bodies, salt, head_record } = location;
-    [
-        row.id.value(),
-        row.created_at_us.value(),
-        row.owner.value(),
-        row.key.value(),
-        row.alias.value(),
-        row.recipe.value(),
-        row.provider.value(),
-        row.model.value(),
-        row.decided_provider.value(),
-        row.decided_model.value(),
-        Value::Int(row.status.into()),
-        Value::Text(row.state),
-        row.replay_of.value(),
-        row.shadow_of.value(),
-        segment.value(),
-        Value::Int(signed(head.offset)),
-        head.length.value(),
-        bodies.map_or(Value::Null, |bodies| Value::Int(signed(bodies.offset))),
-        bodies.map_or(Value::Null, |bodies| Value::Int(bodies.length.into())),
-        salt.as_ref().map_or(Value::Null, |salt| Value::Blob(salt)),
-        head_record.as_ref().map_or(Value::Null, |record| Value::Blob(record)),
-    ]
 }
 
 /// As [`statements::delete`], for all gateways.
@@ -263,7 +232,6 @@ pub(super) fn forget_deleted(
     transaction: &Transaction<'_>,
     kept: Duration,
 ) -> Result<(), StoreError> {
-    let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX);
     let forget = format!("DELETE FROM deleted_captures WHERE at < {NOW} - ?1");
     transaction.execute(&forget, &params![kept])?;
     Ok(())
@@ -293,10 +261,7 @@ pub(super) fn waiting(
 ) -> Result<Vec<(i64, i64)>, StoreError> {
     let find = "SELECT number, newest FROM segments
         WHERE uploaded = 0 AND number BETWEEN ?1 AND ?2 ORDER BY number";
-    transaction.rows(find, &params![own.0, own.1], |row| {
-        let mut columns = Columns::of(row);
-        Ok((columns.get()?, columns.get()?))
-    })
+    transaction.rows(find, &params![own.0, own.1], |row| Columns::of(row).two())
 }
 
 /// Notes that the object store has the whole segment; `false` if there is no such segment.

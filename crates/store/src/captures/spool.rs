@@ -1,12 +1,12 @@
 //! Rows in `captures.db` that belong into PostgreSQL: of a time in which that was away, or of the
 //! time before this data directory had one.
 
-use super::rows::{CaptureLocation, CaptureRow, STATES, SegmentRow};
-use super::statements::{self, COLUMNS, unsigned};
+use super::rows::{CaptureLocation, CaptureRow, SegmentRow, capture_columns};
 use crate::StoreError;
 use crate::columns::Columns;
+use crate::rows::Stored;
 use crate::sql::{Row, Transaction, params};
-use rerouter_base::id::{KeyId, RequestId, UserId};
+use rerouter_base::id::RequestId;
 
 /// A segment, and captures in it.
 pub(super) type CaptureBatch = (SegmentRow, Vec<(CaptureRow, CaptureLocation)>);
@@ -16,19 +16,16 @@ pub(super) fn batch(
     transaction: &Transaction<'_>,
     limit: usize,
 ) -> Result<Option<CaptureBatch>, StoreError> {
-    let first = "SELECT number, newest, bytes FROM segments ORDER BY number LIMIT 1";
-    let segment = transaction.row(first, &[], |row| {
-        let mut columns = Columns::of(row);
-        let (number, newest_us) = (columns.get()?, columns.get()?);
-        Ok(SegmentRow { number, newest_us, bytes: unsigned(columns.get()?) })
-    })?;
+    let first = SegmentRow::select("ORDER BY number LIMIT 1");
+    let segment = transaction.row(&first, &[], SegmentRow::of)?;
     let Some(segment) = segment else { return Ok(None) };
     let captures = format!(
-        "SELECT {COLUMNS} FROM captures
+        "SELECT {}, NULL FROM captures
          WHERE id BETWEEN (SELECT first FROM segments WHERE number = ?1)
              AND (SELECT last FROM segments WHERE number = ?1)
            AND segment = ?1
-         ORDER BY id LIMIT ?2"
+         ORDER BY id LIMIT ?2",
+        capture_columns(false)
     );
     let rows = transaction.rows(&captures, &params![segment.number, limit], capture)?;
     Ok(Some((segment, rows)))
@@ -52,22 +49,5 @@ pub(super) fn taken(
 
 fn capture(row: &Row<'_>) -> Result<(CaptureRow, CaptureLocation), StoreError> {
     let mut columns = Columns::of(row);
-    let state = |word: &str| STATES.into_iter().find(|state| *state == word);
-    let found = CaptureRow {
-        id: RequestId::known(columns.text()?),
-        created_at_us: columns.get()?,
-        owner: UserId::known(columns.text()?),
-        key: columns.maybe_text()?.map(KeyId::known),
-        alias: columns.maybe_text()?.map(Into::into),
-        recipe: columns.maybe_text()?.map(Into::into),
-        provider: columns.maybe_text()?.map(Into::into),
-        model: columns.maybe_text()?.map(Into::into),
-        decided_provider: columns.maybe_text()?.map(Into::into),
-        decided_model: columns.maybe_text()?.map(Into::into),
-        status: u16::try_from(columns.get::<u32>()?).unwrap_or(0),
-        state: columns.word(state)?,
-        replay_of: columns.maybe_text()?.map(RequestId::known),
-        shadow_of: columns.maybe_text()?.map(RequestId::known),
-    };
-    Ok((found, statements::location(&mut columns, false)?))
+    Ok((CaptureRow::read(&mut columns)?, CaptureLocation::read(&mut columns)?))
 }

@@ -2,42 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow};
+use super::rows::{CaptureLocation, CaptureRow, SegmentRow, location_columns};
 use crate::Reach;
 use crate::StoreError;
 use crate::columns::Columns;
 use crate::reach::in_list;
+use crate::rows::Stored;
 use crate::sql::{Transaction, params};
 use rerouter_base::id::{KeyId, RequestId, UserId};
-
-/// All columns of a capture that both databases have, in the order of the table.
-pub(crate) const COLUMNS: &str = "id, created_at, owner, key, alias, recipe, provider, \
-    model, decided_provider, decided_model, status, state, replay_of, shadow_of, segment, \
-    head_at, head_len, bodies_at, bodies_len, salt";
-
-/// The columns that [`location`] reads.
-pub(super) fn location_columns(shared: bool) -> &'static str {
-    match shared {
-        true => "segment, head_at, head_len, bodies_at, bodies_len, salt, head",
-        false => "segment, head_at, head_len, bodies_at, bodies_len, salt",
-    }
-}
-
-/// The location in the next columns of a row.
-pub(super) fn location(
-    columns: &mut Columns<'_>,
-    shared: bool,
-) -> Result<CaptureLocation, StoreError> {
-    let segment = columns.get()?;
-    let head = ByteRange { offset: unsigned(columns.get()?), length: columns.get()? };
-    let bodies = match (columns.maybe::<i64>()?, columns.maybe()?) {
-        (Some(offset), Some(length)) => Some(ByteRange { offset: unsigned(offset), length }),
-        _ => None,
-    };
-    let salt = columns.maybe()?;
-    let head_record = if shared { columns.maybe::<&[u8]>()?.map(Into::into) } else { None };
-    Ok(CaptureLocation { segment, head, bodies, salt, head_record })
-}
 
 pub(super) fn whose(
     transaction: &Transaction<'_>,
@@ -45,7 +17,7 @@ pub(super) fn whose(
 ) -> Result<Option<(UserId, Option<KeyId>)>, StoreError> {
     transaction.row("SELECT owner, key FROM captures WHERE id = ?1", &params![id], |row| {
         let mut columns = Columns::of(row);
-        Ok((UserId::known(columns.text()?), columns.maybe()?.map(KeyId::known)))
+        Ok((columns.get()?, columns.maybe()?))
     })
 }
 
@@ -54,8 +26,8 @@ pub(super) fn locate(
     id: &RequestId,
 ) -> Result<Option<CaptureLocation>, StoreError> {
     let shared = transaction.is_shared();
-    let sql = format!("SELECT {} FROM captures WHERE id = ?1", location_columns(shared));
-    transaction.row(&sql, &params![id], |row| location(&mut Columns::of(row), shared))
+    let sql = format!("SELECT {} FROM captures WHERE id = ?1", location_columns(shared, ", NULL"));
+    transaction.row(&sql, &params![id], CaptureLocation::of)
 }
 
 pub(super) fn known(
@@ -91,8 +63,8 @@ pub(crate) fn put_segment(
             THEN excluded.first ELSE segments.first END,
           last = CASE WHEN excluded.last > segments.last
             THEN excluded.last ELSE segments.last END";
-    let bytes = signed(segment.bytes);
-    transaction.execute(put, &params![segment.number, segment.newest_us, bytes, first, last])?;
+    let values = params![segment.number, segment.newest_us, segment.bytes, first, last];
+    transaction.execute(put, &values)?;
     Ok(())
 }
 
@@ -122,7 +94,7 @@ pub(super) fn delete(
         in_list("c.key", "?3", shared),
     );
     let values = params![id, owner, keys];
-    transaction.rows(&family, &values, |row| Ok(RequestId::known(Columns::of(row).text()?)))
+    transaction.rows(&family, &values, |row| Columns::of(row).get())
 }
 
 /// Segments with these numbers, and whether each holds a capture. The one whose newest capture is
@@ -137,8 +109,7 @@ pub(super) fn segments(
          FROM segments WHERE number BETWEEN ?1 AND ?2 ORDER BY newest, number";
     transaction.rows(all, &params![numbers.0, numbers.1], |row| {
         let mut columns = Columns::of(row);
-        let (number, newest_us, bytes) = (columns.get()?, columns.get()?, unsigned(columns.get()?));
-        Ok((SegmentRow { number, newest_us, bytes }, columns.get()?))
+        Ok((SegmentRow::read(&mut columns)?, columns.get()?))
     })
 }
 
@@ -155,8 +126,8 @@ pub(super) fn drop_captures(
           AND segment = ?1
         ORDER BY id LIMIT ?2)
       RETURNING id";
-    let ids = transaction
-        .rows(drop, &params![segment, limit], |row| Ok(Columns::of(row).text()?.to_owned()))?;
+    let ids =
+        transaction.rows(drop, &params![segment, limit], |row| Columns::of(row).get::<String>())?;
     if let Some(last) = ids.iter().max() {
         // The next step begins there.
         let first = "UPDATE segments SET first = ?2 WHERE number = ?1";
@@ -168,13 +139,4 @@ pub(super) fn drop_captures(
 pub(super) fn drop_segment(transaction: &Transaction<'_>, number: i64) -> Result<(), StoreError> {
     transaction.execute("DELETE FROM segments WHERE number = ?1", &params![number])?;
     Ok(())
-}
-
-/// The integers of databases are signed. Offsets fit 63 bits.
-pub(crate) fn signed(offset: u64) -> i64 {
-    i64::try_from(offset).unwrap_or(i64::MAX)
-}
-
-pub(crate) fn unsigned(offset: i64) -> u64 {
-    u64::try_from(offset).unwrap_or(0)
 }

@@ -4,11 +4,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::peers::{signed, unsigned};
 use crate::changes::{Change, Committed};
-use crate::columns::Columns;
+use crate::columns::{Columns, word_columns};
+use crate::rows::stored::row;
+use crate::rows::{AgentRow, KeyRow, NodeRow, SessionRow, Stored, UserRow};
 use crate::sql::{Row, Transaction, params};
-use crate::{StoreError, document_texts, rows};
+use crate::{StoreError, document_texts};
 use rerouter_base::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use rerouter_base::secret::SecretBytes;
 
@@ -43,58 +44,41 @@ pub(super) enum LogBatch {
     Gap(&'static str),
 }
 
-/// A row of the log.
-#[derive(Clone, Debug)]
-struct LogEntry {
-    rev: u64,
-    seq: i64,
-    kind: LogSubject,
-    id: String,
-    mark: String,
+row! { "changes" =>
+    /// A row of the log.
+    #[derive(Clone, Debug)]
+    struct LogEntry {
+        rev: u64,
+        seq: i64,
+        kind: LogSubject,
+        id: String,
+        mark: String,
+    }
 }
 
-macro_rules! subjects {
-    ($($name:ident $word:literal;)*) => {
-        /// What an entry is about.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        enum LogSubject {
-            $($name,)*
-        }
-
-        impl LogSubject {
-            const ALL: &[LogSubject] = &[$(LogSubject::$name,)*];
-
-            fn as_str(self) -> &'static str {
-                match self {
-                    $(LogSubject::$name => $word,)*
-                }
-            }
-        }
-    };
+rerouter_base::words! {
+    /// What an entry is about.
+    enum LogSubject {
+        User = "user",
+        Key = "key",
+        Session = "session",
+        Agent = "agent",
+        Node = "node",
+        Document = "document",
+    }
 }
 
-subjects! {
-    User "user";
-    Key "key";
-    Session "session";
-    Agent "agent";
-    Node "node";
-    Document "document";
-}
+word_columns! { LogSubject }
 
 impl LogSubject {
-    fn parse(word: &str) -> Option<LogSubject> {
-        LogSubject::ALL.iter().copied().find(|subject| subject.as_str() == word)
-    }
-
     /// The table that its rows are in. Of documents only the live one matters.
     fn table(self) -> Option<&'static str> {
         match self {
-            LogSubject::User => Some("users"),
-            LogSubject::Key => Some("keys"),
-            LogSubject::Session => Some("sessions"),
-            LogSubject::Agent => Some("agents"),
-            LogSubject::Node => Some("nodes"),
+            LogSubject::User => Some(UserRow::TABLE),
+            LogSubject::Key => Some(KeyRow::TABLE),
+            LogSubject::Session => Some(SessionRow::TABLE),
+            LogSubject::Agent => Some(AgentRow::TABLE),
+            LogSubject::Node => Some(NodeRow::TABLE),
             LogSubject::Document => None,
         }
     }
@@ -102,11 +86,11 @@ impl LogSubject {
     fn read(self, row: &Row<'_>) -> Result<(String, Change), StoreError> {
         let id = Columns::of(row).get()?;
         let change = match self {
-            LogSubject::User => Change::User(rows::user(row)?.into()),
-            LogSubject::Key => Change::Key(rows::key(row)?.into()),
-            LogSubject::Session => Change::Session(rows::session(row)?),
-            LogSubject::Agent => Change::Agent(rows::agent(row)?.into()),
-            LogSubject::Node => Change::Node(rows::node(row)?.into()),
+            LogSubject::User => Change::User(UserRow::of(row)?.into()),
+            LogSubject::Key => Change::Key(KeyRow::of(row)?.into()),
+            LogSubject::Session => Change::Session(SessionRow::of(row)?),
+            LogSubject::Agent => Change::Agent(AgentRow::of(row)?.into()),
+            LogSubject::Node => Change::Node(NodeRow::of(row)?.into()),
             LogSubject::Document => return Err(row.unreadable(0, "a document")),
         };
         Ok((id, change))
@@ -153,7 +137,7 @@ pub(crate) fn record(
                     CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT))";
     for (seq, change) in changes.iter().enumerate() {
         let (subject, id) = subject_of(change);
-        transaction.execute(insert, &params![signed(rev), seq, subject.as_str(), id])?;
+        transaction.execute(insert, &params![rev, seq, subject, id])?;
     }
     notify(transaction, CHANGED)
 }
@@ -167,7 +151,7 @@ pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<(),
 pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition, StoreError> {
     let rev = transaction.revision()?;
     let mark = "SELECT mark FROM changes WHERE rev = ?1 AND seq = 0";
-    let mark = transaction.row(mark, &params![signed(rev)], |row| Columns::of(row).get())?;
+    let mark = transaction.row(mark, &params![rev], |row| Columns::of(row).get())?;
     Ok(LogPosition { rev, mark })
 }
 
@@ -182,19 +166,8 @@ pub(super) fn read(
         return Ok(LogBatch::Gap("its last revision went back"));
     }
     let upto = newest.min(from.rev.saturating_add(CHUNK));
-    let select = "SELECT rev, seq, kind, id, mark FROM changes
-                  WHERE rev >= ?1 AND rev <= ?2 ORDER BY rev, seq";
-    let (first, last) = (signed(from.rev), signed(upto));
-    let entries = transaction.rows(select, &params![first, last], |row| {
-        let mut columns = Columns::of(row);
-        Ok(LogEntry {
-            rev: unsigned(columns.get()?),
-            seq: columns.get()?,
-            kind: columns.word(LogSubject::parse)?,
-            id: columns.get()?,
-            mark: columns.get()?,
-        })
-    })?;
+    let select = LogEntry::select("WHERE rev >= ?1 AND rev <= ?2 ORDER BY rev, seq");
+    let entries = transaction.rows(&select, &params![from.rev, upto], LogEntry::of)?;
     let (position, changed) = match follow_on(from, upto, entries) {
         Ok(found) => found,
         Err(why) => return Ok(LogBatch::Gap(why)),
@@ -249,14 +222,13 @@ fn rows_of(
 ) -> Result<Vec<Change>, StoreError> {
     let mut now: HashMap<(LogSubject, String), Change> = HashMap::new();
     let is_changed = |subject: LogSubject| changed.iter().any(|(kind, _)| *kind == subject);
-    for subject in LogSubject::ALL.iter().copied().filter(|subject| is_changed(*subject)) {
+    for subject in LogSubject::ALL.into_iter().filter(|subject| is_changed(*subject)) {
         let Some(table) = subject.table() else { continue };
         let select = format!(
             "SELECT * FROM {table} WHERE id IN
                (SELECT id FROM changes WHERE kind = ?1 AND rev > ?2 AND rev <= ?3)"
         );
-        let (kind, after, upto) = (subject.as_str(), signed(after), signed(upto));
-        transaction.each(&select, &params![kind, after, upto], &mut |row| {
+        transaction.each(&select, &params![subject, after, upto], &mut |row| {
             let (id, change) = subject.read(row)?;
             now.insert((subject, id), change);
             Ok(())
@@ -276,10 +248,9 @@ fn rows_of(
 /// Deletes old changes that every gateway has applied; how many. The newest stays: it tells of
 /// which history it is.
 pub(super) fn prune(transaction: &Transaction<'_>) -> Result<usize, StoreError> {
-    let kept = i64::try_from(KEPT.as_micros()).unwrap_or(i64::MAX);
     let delete = "DELETE FROM changes WHERE rev < (SELECT min(applied) FROM gateways)
                     AND at < CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) - ?1";
-    transaction.execute(delete, &params![kept])
+    transaction.execute(delete, &params![KEPT])
 }
 
 #[cfg(test)]

@@ -42,11 +42,3 @@ fn a_gap_or_another_history_is_seen() {
         assert!(follow_on(&from, upto, entries.clone()).is_err(), "{entries:?}");
     }
 }
-
-#[test]
-fn every_subject_is_read_back() {
-    for subject in LogSubject::ALL {
-        assert_eq!(LogSubject::parse(subject.as_str()), Some(*subject));
-    }
-    assert_eq!(LogSubject::parse("keys"), None);
-}

@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::lease::Timing;
 use crate::StoreError;
 use crate::columns::Columns;
-use crate::sql::{NOW, Row, Transaction, params};
+use crate::rows::Stored;
+use crate::rows::stored::row;
+use crate::sql::{NOW, Row, Transaction, now, params};
 use rerouter_base::id::GatewayId;
 
 /// What a gateway has applied of this log. One that claims more than there is has another's.
@@ -32,21 +34,23 @@ pub struct GatewayIdentity {
     pub address: String,
 }
 
-/// Another gateway, as the protocol sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Peer {
-    pub(super) id: String,
-    pub(super) directory: String,
-    pub(super) process: String,
-    pub(super) name: String,
-    /// How long its lease is; zero where its build does not say.
-    pub(super) lease: Duration,
-    /// It has applied all changes up to this one.
-    pub(super) applied: u64,
-    /// How often it renewed its lease.
-    pub(super) renewals: u64,
-    /// Whether it goes on without a lease.
-    pub(super) serves_stale: bool,
+row! { "gateways" =>
+    /// Another gateway, as the protocol sees it.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(super) struct Peer {
+        pub(super) id: String,
+        pub(super) directory: String,
+        pub(super) process: String,
+        pub(super) name: String,
+        /// How long its lease is; zero where its build does not say.
+        pub(super) lease: Duration,
+        /// It has applied all changes up to this one.
+        pub(super) applied: u64 = APPLIED,
+        /// How often it renewed its lease.
+        pub(super) renewals: u64,
+        /// Whether it goes on without a lease.
+        pub(super) serves_stale: bool,
+    }
 }
 
 impl Peer {
@@ -59,33 +63,35 @@ impl Peer {
     }
 }
 
-/// A gateway, as operators see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatewayRow {
-    pub id: String,
-    pub process: String,
-    pub name: String,
-    pub version: String,
-    pub address: String,
-    /// How long its lease is; zero where its build does not say.
-    pub lease: Duration,
-    /// The revision of the routing document that it runs.
-    pub document: String,
-    pub serves_stale: bool,
-    /// It has applied all changes up to this one.
-    pub applied: u64,
-    /// How many changes it has yet to apply.
-    pub lag: u64,
-    /// Whether it must register anew before it can have a lease.
-    pub fenced: bool,
-    /// Microseconds since the epoch, as the next one.
-    pub registered_at: i64,
-    /// Its last renewal.
-    pub renewed_at: i64,
-    /// Microseconds since then.
-    pub silent_us: i64,
-    /// By how many microseconds the clock of its machine was ahead of the store's then.
-    pub clock_ahead: i64,
+row! { "gateways" =>
+    /// A gateway, as operators see it.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct GatewayRow {
+        pub id: String,
+        pub process: String,
+        pub name: String,
+        pub version: String,
+        pub address: String,
+        /// How long its lease is; zero where its build does not say.
+        pub lease: Duration,
+        /// The revision of the routing document that it runs.
+        pub document: String,
+        pub serves_stale: bool,
+        /// It has applied all changes up to this one.
+        pub applied: u64,
+        /// How many changes it has yet to apply.
+        pub lag: u64 = "CAST((SELECT rev FROM state) - applied AS BIGINT)",
+        /// Whether it must register anew before it can have a lease.
+        pub fenced: bool,
+        /// Microseconds since the epoch, as the next one.
+        pub registered_at: i64,
+        /// Its last renewal.
+        pub renewed_at: i64,
+        /// Microseconds since then.
+        pub silent_us: i64 = concat!(now!(), " - renewed_at"),
+        /// By how many microseconds the clock of its machine was ahead of the store's then.
+        pub clock_ahead: i64,
+    }
 }
 
 /// Adds a row without a lease.
@@ -103,7 +109,6 @@ pub(super) fn register(
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, {NOW}, {NOW}, ?9, ?10, ?11)"
     );
     let GatewayIdentity { instance, directory, process, name, version, address } = identity;
-    let (applied, lease) = (signed(applied), i64::try_from(lease.as_micros()).unwrap_or(i64::MAX));
     let values = params![
         id,
         instance,
@@ -135,7 +140,7 @@ pub(super) fn renew(
            EXISTS (SELECT 1 FROM changes WHERE rev = ?2 AND seq = 0 AND mark = ?4))
          RETURNING renewed_at"
     );
-    let (applied, mark) = (signed(applied), mark.unwrap_or_default());
+    let mark = mark.unwrap_or_default();
     transaction.int(&renew, &params![id, applied, document, mark, clock_ahead])
 }
 
@@ -161,23 +166,7 @@ pub(super) fn others(
     transaction: &Transaction<'_>,
     process: &str,
 ) -> Result<Vec<Peer>, StoreError> {
-    let others = format!(
-        "SELECT id, directory, process, name, lease, {APPLIED}, renewals, serves_stale
-         FROM gateways WHERE process <> ?1"
-    );
-    transaction.rows(&others, &params![process], |row| {
-        let mut columns = Columns::of(row);
-        Ok(Peer {
-            id: columns.get()?,
-            directory: columns.get()?,
-            process: columns.get()?,
-            name: columns.get()?,
-            lease: Duration::from_micros(unsigned(columns.get()?)),
-            applied: unsigned(columns.get()?),
-            renewals: unsigned(columns.get()?),
-            serves_stale: columns.get()?,
-        })
-    })
+    transaction.rows(&Peer::select("WHERE process <> ?1"), &params![process], Peer::of)
 }
 
 /// Fences all other gateways that have not applied `rev`: they renew no more. Returns the ids of
@@ -187,7 +176,6 @@ pub(super) fn fence(
     process: &str,
     rev: u64,
 ) -> Result<BTreeSet<String>, StoreError> {
-    let rev = signed(rev);
     let behind = format!("WHERE process <> ?1 AND {APPLIED} < ?2");
     let fence = format!("UPDATE gateways SET fenced = 1 {behind} AND fenced = 0");
     transaction.execute(&fence, &params![process, rev])?;
@@ -215,44 +203,10 @@ pub(super) fn delete_dead(
     renewals: u64,
 ) -> Result<bool, StoreError> {
     let delete = "DELETE FROM gateways WHERE id = ?1 AND renewals = ?2";
-    Ok(transaction.execute(delete, &params![id, signed(renewals)])? == 1)
+    Ok(transaction.execute(delete, &params![id, renewals])? == 1)
 }
 
 /// Every row, the newest registration first.
 pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>, StoreError> {
-    let all = format!(
-        "SELECT id, process, name, version, address, lease, document, serves_stale, applied,
-           CAST((SELECT rev FROM state) - applied AS BIGINT), fenced, registered_at, renewed_at,
-           {NOW} - renewed_at, clock_ahead
-         FROM gateways ORDER BY id DESC"
-    );
-    transaction.rows(&all, &[], |row| {
-        let mut columns = Columns::of(row);
-        Ok(GatewayRow {
-            id: columns.get()?,
-            process: columns.get()?,
-            name: columns.get()?,
-            version: columns.get()?,
-            address: columns.get()?,
-            lease: Duration::from_micros(unsigned(columns.get()?)),
-            document: columns.get()?,
-            serves_stale: columns.get()?,
-            applied: unsigned(columns.get()?),
-            lag: unsigned(columns.get()?),
-            fenced: columns.get()?,
-            registered_at: columns.get()?,
-            renewed_at: columns.get()?,
-            silent_us: columns.get()?,
-            clock_ahead: columns.get()?,
-        })
-    })
-}
-
-/// A count; what is negative counts as none.
-pub(super) fn unsigned(count: i64) -> u64 {
-    u64::try_from(count).unwrap_or(0)
-}
-
-pub(super) fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+    transaction.rows(&GatewayRow::select("ORDER BY id DESC"), &[], GatewayRow::of)
 }

@@ -7,6 +7,7 @@ use super::session::{Patience, Session, WRITE};
 use super::target::PostgresTarget;
 use crate::StoreError;
 use crate::sql::Transaction;
+use crate::steps::{self, Base};
 use crate::worker::Worker;
 
 /// How long PostgreSQL may take to accept a connection, and for each answer. The server gives up a
@@ -91,7 +92,7 @@ pub(crate) fn look<T, E: From<StoreError>>(
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E> {
     let mut session = Session::new(target, PATIENCE)?;
-    session.read(|transaction| match schema::version(transaction)? {
+    session.read(|transaction| match steps::level(transaction, Base::Postgres)? {
         0 => schema::can_make(transaction).map(|()| None).map_err(E::from),
         _ => work(transaction).map(Some),
     })

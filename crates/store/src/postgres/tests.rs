@@ -13,13 +13,17 @@ use tokio::net::{TcpListener, TcpStream};
 use super::servers::{self, Cluster};
 use super::session::{Patience, Session};
 use super::target::PostgresTarget;
+use crate::columns::Columns;
 use crate::fixtures::{key, user};
-use crate::sql::{Transaction, params};
+use crate::sql::{NOW, Transaction, params};
+use crate::sqlite::tests::SqliteBed;
+use crate::steps::{Base, tests::first_step};
+use crate::tests::steps::columns_of;
 use crate::tests::{Bed, suite};
 use crate::{
-    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, LatencyCounts, Opening, SpendWish,
-    Store, StoreError, StoreUrl, UsageBatch, UsageColumn, UsageInterval, UsageKey, UsageQuery,
-    UsageSums, WrappedRootKey, root_key, usage_slot,
+    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, Opening, SpendWish, Store, StoreError,
+    StoreUrl, UsageBatch, UsageInterval, UsageKey, UsageQuery, UsageSums, WrappedRootKey,
+    check_takeover, usage_slot,
 };
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::{Random, UserId};
@@ -32,6 +36,17 @@ pub(crate) struct PostgresBed {
 }
 
 impl Bed for PostgresBed {
+    const BASE: Base = Base::Postgres;
+
+    async fn batch(&self, statements: &str) {
+        servers::run(&self.url, statements).await;
+    }
+
+    async fn check_takeover(&self) -> Result<(), StoreError> {
+        let (url, dir) = (StoreUrl::parse(&self.url).unwrap(), self.dir.path().to_owned());
+        tokio::task::spawn_blocking(move || check_takeover(&url, &dir)).await.unwrap()
+    }
+
     async fn new() -> Self {
         let url = Cluster::shared().database().await;
         PostgresBed { dir: tempfile::tempdir().unwrap(), url }
@@ -91,9 +106,8 @@ async fn ten_stores_that_open_an_empty_database_at_once_make_one_schema_and_one_
     let ann = user("a@b.c", &random);
     first.create_user(ann.clone()).await.unwrap();
     assert_eq!(last.load().await.unwrap().users, [ann]);
-    let schemas = servers::run(&url, "SELECT number FROM schema_versions ORDER BY number").await;
-    assert!(schemas.iter().zip(1..).all(|(made, number)| *made == number.to_string()));
-    assert!(schemas.len() >= 6, "{schemas:?}");
+    let steps = servers::run(&url, "SELECT number FROM schema_steps").await;
+    assert_eq!(steps.len(), 1, "{steps:?}");
 }
 
 fn usage_of(user: &str, recipe: &str) -> UsageKey {
@@ -107,36 +121,6 @@ fn usage_of(user: &str, recipe: &str) -> UsageKey {
         rule: None,
         replay: false,
     }
-}
-
-#[tokio::test]
-async fn usage_of_all_is_made_of_what_is_there() {
-    let bed = PostgresBed::new().await;
-    let store = bed.open().await;
-    let took = LatencyCounts::one(Duration::from_millis(40));
-    let sums = |requests| UsageSums { requests, took, ..UsageSums::default() };
-    let usage = [("usr_a", "main", 1), ("usr_b", "main", 2), ("usr_b", "other", 4)];
-    let usage = usage.map(|(user, recipe, requests)| (usage_of(user, recipe), sums(requests)));
-    store.write_usage(Vec::new(), usage.to_vec()).await.unwrap();
-    store.write_recent_usage(usage.to_vec()).await.unwrap();
-    let asked = async |store: &Store| {
-        let mut found = Vec::new();
-        for interval in UsageInterval::ALL {
-            let group_by = vec![UsageColumn::Recipe, UsageColumn::Time];
-            let until = i64::MAX;
-            let query = UsageQuery { interval, until, group_by, limit: 9, ..UsageQuery::default() };
-            found.push(store.usage(query).await.unwrap());
-        }
-        found
-    };
-    let before = asked(&store).await;
-    assert!(before.iter().all(|groups| groups.len() == 2 && groups[0].own.requests == 3));
-    drop(store);
-    let migration = include_str!("schema/0005_usage_of_all.sql");
-    for statement in ["DELETE FROM usage_recent WHERE span < 0", migration] {
-        servers::run(&bed.url, statement).await;
-    }
-    assert_eq!(asked(&bed.open().await).await, before);
 }
 
 /// A batch that was written though its answer was lost, and another one, by days and by the hour.
@@ -218,15 +202,7 @@ async fn a_grant_whose_answer_was_lost_is_no_others() {
 #[tokio::test]
 async fn a_migration_waits_for_a_backup_and_renewals_do_not_wait_for_it() {
     let bed = PostgresBed::new().await;
-    drop(bed.open().await);
-    for statement in [
-        "DELETE FROM schema_versions WHERE number >= 7",
-        "DROP TABLE spend_reserves, usage_batches, spend_shares",
-        "ALTER TABLE gateways DROP COLUMN process, DROP COLUMN directory, DROP COLUMN lease,
-            DROP COLUMN clock_ahead",
-    ] {
-        servers::run(&bed.url, statement).await;
-    }
+    bed.batch(&first_step(Base::Postgres)).await;
     // As pg_dump holds it.
     let dump = "BEGIN; LOCK TABLE gateways IN ACCESS SHARE MODE; SELECT pg_sleep(3); COMMIT";
     let url = bed.url.clone();
@@ -247,18 +223,58 @@ async fn a_migration_waits_for_a_backup_and_renewals_do_not_wait_for_it() {
 }
 
 #[tokio::test]
-async fn a_schema_of_a_later_build_is_refused() {
+async fn the_schema_before_the_first_step_comes_forward_too() {
     let bed = PostgresBed::new().await;
+    bed.batch(&first_step(Base::Postgres)).await;
+    bed.batch("UPDATE schema_versions SET number = 9").await;
+    bed.batch("ALTER TABLE gateways DROP COLUMN clock_ahead").await;
     drop(bed.open().await);
-    servers::run(&bed.url, "INSERT INTO schema_versions (number) VALUES (77)").await;
+    bed.batch("UPDATE gateways SET clock_ahead = 1").await;
+    let bed = PostgresBed::new().await;
+    bed.batch(&first_step(Base::Postgres)).await;
+    bed.batch("UPDATE schema_versions SET number = 8").await;
     let refused = bed.unlock(|_| Ok((SecretBytes::new([5; 32]), ()))).await.map(|_| ());
-    let told = refused.unwrap_err();
-    assert!(matches!(told, StoreError::OtherSchema { found: 77, .. }), "{told}");
-    let url = StoreUrl::parse(&bed.url).unwrap();
-    let dir = bed.dir.path().to_owned();
-    let look = move || root_key::inspect(&url, &dir, |opening| opening.root_key());
-    let looked = tokio::task::spawn_blocking(look).await.unwrap();
-    assert!(matches!(looked, Err(StoreError::OtherSchema { .. })));
+    assert!(matches!(refused, Err(StoreError::OtherSchema { found: 8, .. })), "{refused:?}");
+}
+
+/// A store that moves here is copied by the places of its columns.
+#[tokio::test]
+async fn the_tables_of_accounts_are_those_of_sqlite() {
+    let (postgres, sqlite) = (PostgresBed::new().await, SqliteBed::new().await);
+    let (postgres, sqlite) = (postgres.open().await, sqlite.open().await);
+    let tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
+    let of_sqlite = move |transaction: &Transaction<'_>| {
+        let names = transaction.rows(tables, &[], |row| Columns::of(row).get::<String>())?;
+        names
+            .into_iter()
+            .map(|name| Ok((columns_of(transaction, &name)?, name)))
+            .collect::<Result<Vec<_>, StoreError>>()
+    };
+    let all = sqlite.read(of_sqlite).await.unwrap();
+    assert!(all.len() > 10);
+    let compare = move |transaction: &Transaction<'_>| {
+        for (columns, name) in &all {
+            assert_eq!(columns_of(transaction, name)?, *columns, "{name}");
+        }
+        Ok(())
+    };
+    postgres.read(compare).await.unwrap();
+}
+
+/// A step that gateways cannot work with waits until none has a lease.
+#[tokio::test]
+async fn tables_are_not_changed_below_a_gateway_that_could_not_go_on() {
+    let bed = PostgresBed::new().await;
+    bed.batch(&first_step(Base::Postgres)).await;
+    bed.batch(&format!(
+        "INSERT INTO gateways VALUES
+         ('gw_1', '', '', '', '', '', 0, 0, 0, 0, 0, {NOW}, '', '', 2000000, 0)"
+    ))
+    .await;
+    let began = Instant::now();
+    let store = bed.open().await;
+    assert!(began.elapsed() > Duration::from_millis(1_900), "{:?}", began.elapsed());
+    assert!(store.healthy().await);
 }
 
 #[tokio::test]

@@ -72,8 +72,7 @@ impl<'a> PostgresTransaction<'a> {
         self.judged(self.runtime.block_on(stream))
     }
 
-    /// Runs statements without parameters, as of a migration.
-    pub(super) fn batch(&self, statements: &str) -> Result<(), StoreError> {
+    pub(crate) fn batch(&self, statements: &str) -> Result<(), StoreError> {
         let done = answered(self.patience, self.client.batch_execute(statements));
         self.judged(self.runtime.block_on(done))
     }

@@ -1,15 +1,14 @@
 //! The row of a key, and what changes one.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::columns::Columns;
-use crate::sql::Row;
-use crate::{Limits, Pairs, StoreError};
+use super::stored::{pair, row};
+use crate::columns::{json_columns, word_columns};
+use crate::{Limits, Pairs};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
 
@@ -53,6 +52,10 @@ pub struct PreviousSecret {
     pub expires_at: Timestamp,
 }
 
+word_columns! { KeyStatus }
+pair! { PreviousSecret { digest, expires_at } }
+json_columns! { Actor, Pairs }
+
 /// The next secret of a key.
 #[derive(Clone)]
 pub struct NewSecret {
@@ -90,93 +93,43 @@ pub struct KeyChange {
     pub vouched_at: Option<Timestamp>,
 }
 
-/// An API key of any interface, without its secret.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KeyRow {
-    /// Independent of the secret.
-    pub id: KeyId,
-    pub interface: Interface,
-    pub name: String,
-    /// The part of the secret that may be shown.
-    pub redacted: String,
-    /// HMAC-SHA-256 of the secret.
-    pub digest: [u8; 32],
-    /// The user whom it authenticates.
-    pub owner: UserId,
-    pub created_by: Actor,
-    /// The key that made it.
-    pub parent: Option<KeyId>,
-    pub scopes: Vec<String>,
-    /// For conditions of routing rules.
-    pub labels: BTreeMap<String, String>,
-    pub limits: Limits,
-    pub status: KeyStatus,
-    pub created_at: Timestamp,
-    pub expires_at: Option<Timestamp>,
-    pub revoked_at: Option<Timestamp>,
-    /// When it last got another secret.
-    pub rotated_at: Option<Timestamp>,
-    /// Counts the versions of the row, from 1. A change names the generation that it is based on.
-    pub generation: u32,
-    pub previous: Option<PreviousSecret>,
-    /// Made by an anonymous caller while AGENT was open.
-    pub made_open: bool,
-    /// The user who made it.
-    pub maker: Option<UserId>,
-    /// When it was last used. The stored value lags behind.
-    pub last_used_at: Option<Timestamp>,
-    pub metadata: Pairs,
-}
-
-impl fmt::Debug for KeyRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("KeyRow");
-        shown
-            .field("id", &self.id)
-            .field("interface", &self.interface)
-            .field("owner", &self.owner)
-            .field("revoked_at", &self.revoked_at);
-        shown.finish_non_exhaustive()
+row! { "keys" shows id, interface, owner, revoked_at =>
+    /// An API key of any interface, without its secret.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct KeyRow {
+        /// Independent of the secret.
+        pub id: KeyId,
+        pub interface: Interface,
+        pub name: String,
+        /// The part of the secret that may be shown.
+        pub redacted: String,
+        /// HMAC-SHA-256 of the secret.
+        pub digest: [u8; 32],
+        /// The user whom it authenticates.
+        pub owner: UserId,
+        pub created_by: Actor,
+        /// The key that made it.
+        pub parent: Option<KeyId>,
+        pub scopes: Vec<String>,
+        /// For conditions of routing rules.
+        pub labels: BTreeMap<String, String>,
+        pub limits: Limits,
+        pub status: KeyStatus,
+        pub created_at: Timestamp,
+        pub expires_at: Option<Timestamp>,
+        pub revoked_at: Option<Timestamp>,
+        /// When it last got another secret.
+        pub rotated_at: Option<Timestamp>,
+        /// Counts the versions of the row, from 1. A change names the generation that it is based
+        /// on.
+        pub generation: u32,
+        pub previous: Option<PreviousSecret> = "previous_digest, previous_expires_at",
+        /// Made by an anonymous caller while AGENT was open.
+        pub made_open: bool,
+        /// The user who made it.
+        pub maker: Option<UserId>,
+        /// When it was last used. The stored value lags behind.
+        pub last_used_at: Option<Timestamp>,
+        pub metadata: Pairs,
     }
-}
-
-pub(crate) fn key(row: &Row<'_>) -> Result<KeyRow, StoreError> {
-    key_with(row, &mut UserId::known)
-}
-
-/// Reads a key; `user` makes the ids of users.
-pub(crate) fn key_with(
-    row: &Row<'_>,
-    user: &mut dyn FnMut(&str) -> UserId,
-) -> Result<KeyRow, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(KeyRow {
-        id: KeyId::known(columns.text()?),
-        interface: columns.word(Interface::parse)?,
-        name: columns.get()?,
-        redacted: columns.get()?,
-        digest: columns.get()?,
-        owner: user(columns.text()?),
-        created_by: columns.json()?,
-        parent: columns.maybe_text()?.map(KeyId::known),
-        scopes: columns.json()?,
-        labels: columns.json()?,
-        limits: columns.json()?,
-        status: columns.word(KeyStatus::parse)?,
-        created_at: columns.get()?,
-        expires_at: columns.maybe()?,
-        revoked_at: columns.maybe()?,
-        rotated_at: columns.maybe()?,
-        generation: columns.get()?,
-        previous: previous(&mut columns)?,
-        made_open: columns.get()?,
-        maker: columns.maybe_text()?.map(user),
-        last_used_at: columns.maybe()?,
-        metadata: columns.json()?,
-    })
-}
-
-fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousSecret>, StoreError> {
-    let (digest, expires_at) = (columns.maybe()?, columns.maybe()?);
-    Ok(digest.zip(expires_at).map(|(digest, expires_at)| PreviousSecret { digest, expires_at }))
 }

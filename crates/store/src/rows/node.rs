@@ -7,38 +7,30 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::StoreError;
-use crate::columns::Columns;
-use crate::sql::Row;
+use super::stored::{pair, row};
+use crate::columns::json_columns;
 use rerouter_base::id::NodeId;
 
-/// A machine that serves models: its enrolment and its last registration. Secrets are sealed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct NodeRow {
-    pub id: NodeId,
-    pub name: String,
-    /// Patterns of the models that it may serve.
-    pub models: Vec<String>,
-    /// The only endpoint that it may register. If none is set: one at the address that it registers
-    /// from.
-    pub endpoint: Option<String>,
-    /// Counts its secrets, from 1.
-    pub generation: u32,
-    pub secret: Vec<u8>,
-    /// Valid until the present secret is used.
-    pub previous: Option<PreviousNodeSecret>,
-    pub created_at: Timestamp,
-    /// When it last got another secret.
-    pub rotated_at: Option<Timestamp>,
-    pub registration: Option<Registration>,
-}
-
-impl fmt::Debug for NodeRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeRow")
-            .field("id", &self.id)
-            .field("generation", &self.generation)
-            .finish_non_exhaustive()
+row! { "nodes" shows id, generation =>
+    /// A machine that serves models: its enrolment and its last registration. Secrets are sealed.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct NodeRow {
+        pub id: NodeId,
+        pub name: String,
+        /// Patterns of the models that it may serve.
+        pub models: Vec<String>,
+        /// The only endpoint that it may register. If none is set: one at the address that it
+        /// registers from.
+        pub endpoint: Option<String>,
+        /// Counts its secrets, from 1.
+        pub generation: u32,
+        pub secret: Vec<u8>,
+        /// Valid until the present secret is used.
+        pub previous: Option<PreviousNodeSecret> = "previous, previous_expires_at",
+        pub created_at: Timestamp,
+        /// When it last got another secret.
+        pub rotated_at: Option<Timestamp>,
+        pub registration: Option<Registration>,
     }
 }
 
@@ -48,6 +40,9 @@ pub struct PreviousNodeSecret {
     pub secret: Vec<u8>,
     pub expires_at: Timestamp,
 }
+
+pair! { PreviousNodeSecret { secret, expires_at } }
+json_columns! { Registration, Vec<NodeModel> }
 
 /// The registration of a node.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,25 +111,4 @@ pub struct NodeModel {
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(max = 64)))]
     pub capabilities: Option<Vec<String>>,
-}
-
-pub(crate) fn node(row: &Row<'_>) -> Result<NodeRow, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(NodeRow {
-        id: NodeId::known(columns.text()?),
-        name: columns.get()?,
-        models: columns.json()?,
-        endpoint: columns.maybe()?,
-        generation: columns.get()?,
-        secret: columns.get()?,
-        previous: previous(&mut columns)?,
-        created_at: columns.get()?,
-        rotated_at: columns.maybe()?,
-        registration: columns.maybe_json()?,
-    })
-}
-
-fn previous(columns: &mut Columns<'_>) -> Result<Option<PreviousNodeSecret>, StoreError> {
-    let (secret, expires_at) = (columns.maybe()?, columns.maybe()?);
-    Ok(secret.zip(expires_at).map(|(secret, expires_at)| PreviousNodeSecret { secret, expires_at }))
 }

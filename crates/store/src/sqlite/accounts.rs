@@ -1,16 +1,18 @@
 //! The database of accounts, `accounts.db`: one thread writes, another one reads beside it.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Row, TransactionBehavior};
 
 use super::super::StoreError;
 use super::super::sql::Transaction;
+use super::super::steps::{self, Base};
 use super::super::worker::Worker;
+use super::backup::{close_checked, copy};
 use super::connection::{Durability, checkpoint, discard_log, open, open_to_look, open_to_read};
-use super::schema;
 use super::transaction::SqliteTransaction;
 
 const FILE: &str = "accounts.db";
@@ -33,8 +35,7 @@ impl SqliteBackend {
         unlock: impl FnOnce(&Transaction<'_>) -> Result<(T, bool), E>,
     ) -> Result<(Self, T), E> {
         let path = dir.join(FILE);
-        let mut connection = open(&path, Durability::Full)?;
-        schema::prepare(&mut connection, &schema::ACCOUNTS)?;
+        let mut connection = open_current(dir)?;
         let (unlocked, replaced) = write(&mut connection, unlock, &mut false)?;
         if replaced && let Err(error) = checkpoint(&mut connection) {
             // What replaced it is durable, so the start goes on. A later checkpoint does it.
@@ -107,6 +108,36 @@ impl SqliteBackend {
     }
 }
 
+/// Opens or makes the file in `dir`, and brings it to the last step: on a copy, which then takes
+/// its place.
+pub(crate) fn open_current(dir: &Path) -> Result<Connection, StoreError> {
+    let (path, next) = (dir.join(FILE), dir.join("accounts.db-next"));
+    let mut file = open(&path, Durability::Full)?;
+    // An existing file is not written to: a start needs no room on the disk.
+    if read(&mut file, |transaction| steps::is_current(transaction, Base::Accounts))? {
+        return Ok(file);
+    }
+    // Its log would be taken for that of the next one.
+    let mode = |row: &Row<'_>| row.get::<_, String>(0);
+    if file.pragma_update_and_check(None, "journal_mode", "DELETE", mode)? != "delete" {
+        return Err(StoreError::unavailable(format_args!("another process reads {FILE}")));
+    }
+    drop(file);
+    for left in [next.clone(), dir.join("accounts.db-next-journal")] {
+        match std::fs::remove_file(left) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    let mut file = copy(&path, &next)?;
+    let step = |transaction: &Transaction<'_>| steps::bring_up(transaction, Base::Accounts);
+    write(&mut file, step, &mut false)?;
+    close_checked(file, &next)?;
+    std::fs::rename(&next, &path)?;
+    File::open(dir)?.sync_all()?;
+    open(&path, Durability::Full)
+}
+
 /// Reads an existing file without writing; a process may use it. `None` if there is none, or if it
 /// cannot be read without writing because a crash left it with a journal only.
 pub(crate) fn look<T, E: From<StoreError>>(
@@ -114,10 +145,10 @@ pub(crate) fn look<T, E: From<StoreError>>(
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E> {
     let Some(mut connection) = open_to_look(&dir.join(FILE))? else { return Ok(None) };
-    match schema::is_there(&connection, &schema::ACCOUNTS)? {
-        true => read(&mut connection, work).map(Some),
-        false => Ok(None),
-    }
+    read(&mut connection, |transaction| match steps::level(transaction, Base::Accounts)? {
+        0 => Ok(None),
+        _ => work(transaction).map(Some),
+    })
 }
 
 /// Runs `work` in a transaction, which commits if it succeeds. Sets `committing` before the commit.

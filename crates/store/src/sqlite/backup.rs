@@ -24,9 +24,14 @@ const CAPTURES: &str = "captures.db";
 
 /// Copies the database of accounts into another directory, which must not have one.
 pub fn copy_accounts(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let copy = copy(&from.join(ACCOUNTS), &to.join(ACCOUNTS))?;
+    let to = to.join(ACCOUNTS);
+    close_checked(copy(&from.join(ACCOUNTS), &to)?, &to)
+}
+
+/// Closes a copy that is not damaged.
+pub(super) fn close_checked(copy: Connection, path: &Path) -> Result<(), StoreError> {
     let check: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if check == "ok" { close(copy, &to.join(ACCOUNTS)) } else { Err(StoreError::Damaged(check)) }
+    if check == "ok" { close(copy, path) } else { Err(StoreError::Damaged(check)) }
 }
 
 /// Copies the index of captures; returns the numbers of its segments.
@@ -48,7 +53,7 @@ pub fn drop_segments_of_copy(to: &Path, gone: &[i64]) -> Result<(), StoreError> 
 
 /// Copies in one step, within one read transaction: with more steps, each write in between would
 /// start it again.
-fn copy(from: &Path, to: &Path) -> Result<Connection, StoreError> {
+pub(super) fn copy(from: &Path, to: &Path) -> Result<Connection, StoreError> {
     let source = open_to_read(from)?;
     File::options().create_new(true).write(true).mode(0o600).open(to)?;
     let mut copy = Connection::open(to)?;

@@ -9,11 +9,11 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::super::captures::{CaptureLocation, CaptureRow, SegmentRow, put_segment};
 use super::super::sql::Transaction;
+use super::super::steps::{self, Base};
 use super::super::worker::Worker;
 use super::super::{Faults, StoreError};
 use super::capture_insert::insert;
 use super::connection::{BUSY, Durability, checkpoint, open, open_to_read};
-use super::schema;
 use super::transaction::SqliteTransaction;
 
 /// Bytes of an index that is checked whole at the start; of a larger one only the length is.
@@ -36,7 +36,7 @@ impl CaptureDatabase {
         let index = match in_use {
             true => {
                 let mut index = open(&path, Durability::Process)?;
-                schema::prepare(&mut index, &schema::CAPTURES)?;
+                bring_up(&mut index)?;
                 index
             }
             false => open_index(&path)?,
@@ -165,8 +165,16 @@ fn open_checked(path: &Path) -> Result<Connection, StoreError> {
             return Err(StoreError::Damaged(result));
         }
     }
-    schema::prepare(&mut index, &schema::CAPTURES)?;
+    bring_up(&mut index)?;
     Ok(index)
+}
+
+/// In place, in one transaction: an existing file that has all steps is not written to.
+fn bring_up(index: &mut Connection) -> Result<(), StoreError> {
+    change(index, true, |transaction| {
+        let transaction = Transaction::Sqlite(SqliteTransaction(transaction));
+        steps::bring_up(&transaction, Base::Captures)
+    })
 }
 
 fn set_aside(path: &Path, why: &str) -> Result<(), StoreError> {

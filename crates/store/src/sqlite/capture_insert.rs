@@ -3,11 +3,10 @@
 
 use std::sync::LazyLock;
 
-use rusqlite::{Statement, ToSql, Transaction};
+use rusqlite::Transaction;
 
 use super::super::StoreError;
-use super::super::captures::{COLUMNS, CaptureLocation, CaptureRow, signed};
-use rerouter_base::id::{KeyId, RequestId};
+use super::super::captures::{CaptureLocation, CaptureRow, capture_columns, put_capture};
 
 /// Rows of one statement, which costs as much as a row or two by itself. They are inserted in about
 /// a tenth of a millisecond.
@@ -15,13 +14,11 @@ const ROWS_TOGETHER: usize = 16;
 
 /// An insert of so many rows.
 fn insert_of(rows: usize) -> String {
-    let row = format!("({})", vec!["?"; WIDTH].join(", "));
+    let columns = capture_columns(false);
+    let row = format!("({})", vec!["?"; columns.split(", ").count()].join(", "));
     let rows = vec![row; rows].join(", ");
-    format!("INSERT OR REPLACE INTO captures ({COLUMNS}) VALUES {rows}")
+    format!("INSERT OR REPLACE INTO captures ({columns}) VALUES {rows}")
 }
-
-/// How many columns a capture has.
-const WIDTH: usize = 20;
 
 pub(super) fn insert(
     transaction: &Transaction<'_>,
@@ -33,48 +30,26 @@ pub(super) fn insert(
     let (together, alone) = rows.as_chunks::<ROWS_TOGETHER>();
     for rows in together {
         between();
-        let mut statement = transaction.prepare_cached(&TOGETHER)?;
-        for (row, at) in rows.iter().zip((1..).step_by(WIDTH)) {
-            bind(&mut statement, at, row)?;
-        }
-        statement.raw_execute()?;
+        run(transaction, &TOGETHER, rows)?;
     }
     between();
     for row in alone {
-        let mut statement = transaction.prepare_cached(&ALONE)?;
-        bind(&mut statement, 1, row)?;
-        statement.raw_execute()?;
+        run(transaction, &ALONE, std::slice::from_ref(row))?;
     }
     Ok(())
 }
 
-/// Binds a row to the parameters of a statement, the first of which has this number.
-fn bind(
-    statement: &mut Statement<'_>,
-    first: usize,
-    (row, location): &(CaptureRow, CaptureLocation),
-) -> rusqlite::Result<()> {
-    let values: [&dyn ToSql; WIDTH] = [
-        &row.id.as_str(),
-        &row.created_at_us,
-        &row.owner.as_str(),
-        &row.key.as_ref().map(KeyId::as_str),
-        &row.alias,
-        &row.recipe,
-        &row.provider,
-        &row.model,
-        &row.decided_provider,
-        &row.decided_model,
-        &row.status,
-        &row.state,
-        &row.replay_of.as_ref().map(RequestId::as_str),
-        &row.shadow_of.as_ref().map(RequestId::as_str),
-        &location.segment,
-        &signed(location.head.offset),
-        &location.head.length,
-        &location.bodies.map(|bodies| signed(bodies.offset)),
-        &location.bodies.map(|bodies| bodies.length),
-        &location.salt,
-    ];
-    values.iter().zip(first..).try_for_each(|(value, at)| statement.raw_bind_parameter(at, value))
+fn run(
+    transaction: &Transaction<'_>,
+    statement: &str,
+    rows: &[(CaptureRow, CaptureLocation)],
+) -> Result<(), StoreError> {
+    let mut values = Vec::new();
+    rows.iter().try_for_each(|row| put_capture(row, false, &mut values))?;
+    let mut statement = transaction.prepare_cached(statement)?;
+    for (value, at) in values.iter().zip(1..) {
+        statement.raw_bind_parameter(at, value.value())?;
+    }
+    statement.raw_execute()?;
+    Ok(())
 }

@@ -11,13 +11,12 @@ mod error;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 pub(super) mod fixtures;
-mod schema;
 mod transaction;
 
-pub(super) use accounts::{SqliteBackend, look};
+pub(super) use accounts::{SqliteBackend, look, open_current};
 pub use backup::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub(super) use capture_file::CaptureDatabase;
 pub(super) use transaction::{SqliteRow, SqliteTransaction};
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -10,10 +10,11 @@ use crate::audit_query::{LAST, OF_TIME, conditions, select};
 use crate::audit_retention::{DELETE_FIRST, DELETE_OLD, HAS_FIRST, HAS_OLD};
 use crate::fixtures::{self, user};
 use crate::sql::Transaction;
+use crate::steps::Base;
 use crate::tests::{Bed, suite};
 use crate::{
     Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Store, StoreError, StoreUrl,
-    WrappedRootKey, inspect,
+    WrappedRootKey, check_takeover, inspect,
 };
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::Random;
@@ -23,8 +24,19 @@ use rerouter_base::secret::SecretBytes;
 pub(crate) struct SqliteBed(TempDir);
 
 impl Bed for SqliteBed {
+    const BASE: Base = Base::Accounts;
+
     async fn new() -> Self {
         SqliteBed(tempfile::tempdir().unwrap())
+    }
+
+    async fn batch(&self, statements: &str) {
+        let file = Connection::open(self.0.path().join("accounts.db")).unwrap();
+        file.execute_batch(statements).unwrap();
+    }
+
+    async fn check_takeover(&self) -> Result<(), StoreError> {
+        check_takeover(&StoreUrl::Sqlite, self.0.path())
     }
 
     async fn unlock<T: Send + 'static>(
@@ -47,16 +59,16 @@ async fn refused(dir: &Path) -> StoreError {
 }
 
 #[tokio::test]
-async fn another_schema_and_a_second_process_are_refused() {
+async fn an_unknown_schema_and_a_second_process_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = Store::open(dir.path()).await.unwrap();
     assert!(matches!(refused(dir.path()).await, StoreError::Locked(_)));
     drop(first);
-    for schema in [1, 14, 99] {
-        Connection::open(dir.path().join("accounts.db"))
-            .unwrap()
-            .pragma_update(None, "user_version", schema)
-            .unwrap();
+    let file = dir.path().join("accounts.db");
+    Connection::open(&file).unwrap().execute_batch("DROP TABLE schema_steps").unwrap();
+    // The builds from before the steps numbered theirs.
+    for schema in [1, 14, 20, 99] {
+        Connection::open(&file).unwrap().pragma_update(None, "user_version", schema).unwrap();
         let error = refused(dir.path()).await;
         assert!(matches!(error, StoreError::OtherSchema { found, .. } if found == schema));
         assert!(error.to_string().contains(&format!("schema {schema},")), "{error}");

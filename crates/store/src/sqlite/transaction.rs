@@ -14,6 +14,10 @@ impl SqliteTransaction<'_> {
         Ok(self.0.prepare_cached(sql)?.execute(params_from_iter(params))?)
     }
 
+    pub(crate) fn batch(&self, statements: &str) -> Result<(), StoreError> {
+        Ok(self.0.execute_batch(statements)?)
+    }
+
     pub(crate) fn each(
         &self,
         sql: &str,

@@ -14,7 +14,7 @@ fn event(second: i64, action: Action, target: &str) -> Event {
 
 async fn all(store: &Store) -> Vec<(String, String)> {
     let rows = store.audit(AuditFilter::default(), 100, None).await.unwrap().unwrap();
-    rows.into_iter().map(|row| (row.action, row.target.id)).collect()
+    rows.into_iter().map(|row| (row.action, row.target)).collect()
 }
 
 pub(crate) async fn a_row_is_there_exactly_when_its_change_is(bed: &impl Bed) {
@@ -56,10 +56,7 @@ pub(crate) async fn a_row_is_there_exactly_when_its_change_is(bed: &impl Bed) {
     let store = bed.open().await;
     assert_eq!(all(&store).await, expected);
     let last = store.audit(AuditFilter::default(), 1, None).await.unwrap().unwrap().remove(0);
-    assert_eq!(
-        (last.at, last.actor.id.as_str(), last.target.kind.as_str()),
-        (at(4), "sess_1", "key")
-    );
+    assert_eq!((last.at, last.actor.as_str(), last.target_type.as_str()), (at(4), "sess_1", "key"));
     assert_eq!(
         (last.request.as_deref(), last.address.as_deref()),
         (Some("req_1"), Some("192.0.2.1"))
@@ -77,7 +74,7 @@ pub(crate) async fn pages_and_filters_find_what_they_say(bed: &impl Bed) {
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let page = store.audit(AuditFilter::default(), 3, after.clone()).await.unwrap().unwrap();
-        seen.extend(page.iter().map(|row| row.target.id.clone()));
+        seen.extend(page.iter().map(|row| row.target.clone()));
         let Some(last) = page.last() else { break };
         after = Some(last.id.clone());
     }
@@ -116,7 +113,7 @@ pub(crate) async fn nothing_is_left_after_a_row_that_the_retention_deleted(bed: 
     let page = store.audit(AuditFilter::default(), 2, None).await.unwrap().unwrap();
     let after = page[1].id.clone();
     let rest = store.audit(AuditFilter::default(), 10, Some(after.clone())).await.unwrap().unwrap();
-    assert_eq!(rest.iter().map(|row| &row.target.id).collect::<Vec<_>>(), ["key_1", "key_0"]);
+    assert_eq!(rest.iter().map(|row| &row.target).collect::<Vec<_>>(), ["key_1", "key_0"]);
     assert_eq!(store.trim_audit(at(0), 1).await.unwrap(), 3);
     let rest = store.audit(AuditFilter::default(), 10, Some(after)).await.unwrap();
     assert_eq!(rest, Some(Vec::new()));
@@ -143,7 +140,7 @@ pub(crate) async fn rows_of_a_time_are_found_however_many_follow(bed: &impl Bed)
         let filter =
             AuditFilter { since: since.map(at), until: until.map(at), ..AuditFilter::default() };
         let rows = store.audit(filter, 4, after).await.unwrap().unwrap();
-        rows.into_iter().map(|row| (row.id, row.target.id)).collect()
+        rows.into_iter().map(|row| (row.id, row.target)).collect()
     };
     let named = |rows: &[(AuditId, String)]| {
         rows.iter().map(|(_, target)| target.clone()).collect::<Vec<_>>()
@@ -169,7 +166,7 @@ async fn note(store: &Store, second: i64, times: usize) {
 
 async fn left(store: &Store) -> Vec<String> {
     let rows = store.audit(AuditFilter::default(), 10_000, None).await.unwrap().unwrap();
-    rows.into_iter().map(|row| row.target.id).collect()
+    rows.into_iter().map(|row| row.target).collect()
 }
 
 pub(crate) async fn rows_leave_by_age_and_by_number_in_steps(bed: &impl Bed) {

@@ -21,7 +21,7 @@ pub(crate) fn row(second: i64, random: &Random) -> CaptureRow {
         decided_provider: Some("demo".into()),
         decided_model: Some("echo".into()),
         status: 200,
-        state: "completed",
+        state: "completed".into(),
         replay_of: None,
         shadow_of: None,
     }
@@ -143,7 +143,7 @@ pub(crate) async fn a_page_looks_at_so_many_rows_and_the_next_goes_on_there(bed:
     let store = bed.open().await;
     let random = Random::seeded(5);
     let mut rows: Vec<CaptureRow> = (0..25).map(|second| row(second, &random)).collect();
-    rows[2].state = "failed";
+    rows[2].state = "failed".into();
     append(&store, &rows, 1).await;
     let index = store.capture_index();
     let filter = CaptureFilter { state: Some("failed".into()), ..Default::default() };

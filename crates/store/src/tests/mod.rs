@@ -9,12 +9,14 @@ pub(super) mod keys;
 pub(super) mod mutations;
 pub(super) mod nodes;
 pub(super) mod opening;
+pub(super) mod steps;
 pub(super) mod usage;
 pub(super) mod users;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::sql::Transaction;
+use super::steps::Base;
 use super::*;
 use crate::fixtures::{agent, key, node, session, user};
 use rerouter_base::clock::fixtures::at;
@@ -23,7 +25,15 @@ use rerouter_base::secret::SecretBytes;
 
 /// An empty database for one test.
 pub(super) trait Bed {
+    const BASE: Base;
+
     async fn new() -> Self;
+
+    /// Runs statements while no store has it open.
+    async fn batch(&self, statements: &str);
+
+    /// What [`check_takeover`] says.
+    async fn check_takeover(&self) -> Result<(), StoreError>;
 
     /// Opens the store in it, or opens it again when the one before is dropped.
     async fn unlock<T: Send + 'static>(
@@ -85,16 +95,19 @@ macro_rules! suite {
                 what_was_answered_is_there_after_reopening
             }
             nodes {
-                a_clock_set_back_locks_no_node_out
-                a_deleted_nonce_stays_spent_until_the_next_secret
+                a_generation_ends_the_one_before_with_its_first_use
                 a_node_has_one_epoch_at_a_time
-                a_node_that_signs_too_much_waits
-                a_nonce_is_spent_once_and_a_generation_ends_the_one_before
                 the_newest_events_of_each_node_are_remembered
             }
             opening {
                 a_rewrap_is_durable_or_has_not_happened
                 a_start_reads_the_live_document
+            }
+            steps {
+                a_later_store_is_refused_unless_this_build_can_work_beside_it
+                a_step_that_fails_leaves_the_store_as_it_was
+                an_earlier_store_comes_forward_with_what_it_has
+                rows_name_the_columns_of_their_tables_in_their_order
             }
             usage {
                 a_sum_stops_at_its_bound

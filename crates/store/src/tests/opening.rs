@@ -31,7 +31,7 @@ pub(crate) async fn a_rewrap_is_durable_or_has_not_happened(bed: &impl Bed) {
     let (store, known) = open(None, false).await.unwrap();
     assert_eq!(known, Some(wrapped(2, b"two")));
     let rows = store.audit(AuditFilter::default(), 9, None).await.unwrap().unwrap();
-    let targets: Vec<&str> = rows.iter().map(|row| row.target.id.as_str()).collect();
+    let targets: Vec<&str> = rows.iter().map(|row| row.target.as_str()).collect();
     assert_eq!(targets, ["2", "1"]);
 }
 

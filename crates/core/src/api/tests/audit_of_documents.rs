@@ -40,7 +40,7 @@ async fn a_document_is_live_exactly_when_the_audit_says_so() {
     assert_eq!(world.app.store.live_document().await.unwrap(), Some(document));
     let rows = rows().await;
     assert_eq!(
-        rows.iter().map(|row| (row.action.as_str(), row.target.id.as_str())).collect::<Vec<_>>(),
+        rows.iter().map(|row| (row.action.as_str(), row.target.as_str())).collect::<Vec<_>>(),
         [("config.put", text(&taken["revision"]))]
     );
 }

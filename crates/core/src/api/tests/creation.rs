@@ -150,7 +150,7 @@ async fn a_secret_of_another_s_is_noted_with_that_other() {
             rerouter_store::AuditFilter { target: Some(id.to_string()), ..Default::default() };
         let rows = world.app.store.audit(filter, 100, None).await.unwrap().unwrap();
         let keys = rows.into_iter().filter(|row| row.action.starts_with("key."));
-        keys.map(|row| (row.action, row.actor.kind, row.target.kind)).collect::<Vec<_>>()
+        keys.map(|row| (row.action, row.actor_type, row.target_type)).collect::<Vec<_>>()
     };
     assert_eq!(about().await, []);
     rotate(&session, &own).await;

@@ -79,7 +79,7 @@ impl Takeover {
             app.nodes.learn(report, *age, now);
         }
         if !app.store.is_shared() {
-            app.nodes.refuse_signatures_before(now);
+            app.nodes.refuse_signatures_until(now);
         }
         info!("took over from the running gateway");
         Ok(())

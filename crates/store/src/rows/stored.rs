@@ -1,0 +1,171 @@
+//! A row names its table and its columns once. What reads, inserts and replaces it comes from that.
+
+use crate::StoreError;
+use crate::columns::{Column, Columns, Written};
+use crate::sql::{Row, Transaction, Value, params};
+
+/// A row of a table. The macro `row!` implements it.
+pub(crate) trait Stored: Sized {
+    const TABLE: &'static str;
+    /// In the order of the table. Those of one field are in one text.
+    const COLUMNS: &'static [&'static str];
+
+    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError>;
+
+    /// Adds the values of its columns.
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError>;
+
+    fn of(row: &Row<'_>) -> Result<Self, StoreError> {
+        Self::read(&mut Columns::of(row))
+    }
+
+    /// Selects rows that this text describes: conditions, order, limit.
+    fn select(which: &str) -> String {
+        format!("SELECT {} FROM {} {which}", Self::COLUMNS.join(", "), Self::TABLE)
+    }
+}
+
+/// Makes a struct a row: `row! { "table" => pub struct Name { … } }`. A field has the column of its
+/// name, or those that it says: `pub field: Type = "one, two"`. One that is only read may have
+/// expressions there. A row that holds secrets says which
+/// fields its `Debug` shows: `row! { "table" shows id => …`.
+macro_rules! row {
+    ($table:literal $(shows $($shown:ident),+)? => $(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $kind:ty $(= $columns:expr)?,)*
+    }) => {
+        $(#[$meta])*
+        $vis struct $name {
+            $($(#[$field_meta])* $field_vis $field: $kind,)*
+        }
+
+        impl $crate::rows::stored::Stored for $name {
+            const TABLE: &'static str = $table;
+            const COLUMNS: &'static [&'static str] =
+                &[$($crate::rows::stored::column!($field $($columns)?)),*];
+
+            fn read(
+                columns: &mut $crate::columns::Columns<'_>,
+            ) -> Result<Self, $crate::StoreError> {
+                Ok($name { $($field: $crate::rows::stored::Field::read(columns)?),* })
+            }
+
+            fn put<'a>(
+                &'a self,
+                values: &mut Vec<$crate::columns::Written<'a>>,
+            ) -> Result<(), $crate::StoreError> {
+                $($crate::rows::stored::Field::put(&self.$field, values)?;)*
+                Ok(())
+            }
+        }
+
+        $(impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($name))
+                    $(.field(stringify!($shown), &self.$shown))+
+                    .finish_non_exhaustive()
+            }
+        })?
+    };
+}
+pub(crate) use row;
+
+/// Makes an optional struct a field with two columns, which are NULL together.
+macro_rules! pair {
+    ($kind:ident { $one:ident, $two:ident }) => {
+        impl $crate::rows::stored::Field for Option<$kind> {
+            fn read(
+                columns: &mut $crate::columns::Columns<'_>,
+            ) -> Result<Self, $crate::StoreError> {
+                let both = (columns.maybe()?, columns.maybe()?);
+                Ok(both.0.zip(both.1).map(|($one, $two)| $kind { $one, $two }))
+            }
+
+            fn put<'a>(
+                &'a self,
+                values: &mut Vec<$crate::columns::Written<'a>>,
+            ) -> Result<(), $crate::StoreError> {
+                let (one, two) = self.as_ref().map(|pair| (&pair.$one, &pair.$two)).unzip();
+                values.push($crate::columns::Written::of(one));
+                values.push($crate::columns::Written::of(two));
+                Ok(())
+            }
+        }
+    };
+}
+pub(crate) use pair;
+
+macro_rules! column {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $columns:expr) => {
+        $columns
+    };
+}
+pub(crate) use column;
+
+/// A field of a row, with the columns that it has.
+pub(crate) trait Field: Sized {
+    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError>;
+
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError>;
+}
+
+impl<T: Column> Field for T {
+    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError> {
+        columns.get()
+    }
+
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError> {
+        values.push(Column::put(self)?);
+        Ok(())
+    }
+}
+
+impl<T: Column> Field for Option<T> {
+    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError> {
+        columns.maybe()
+    }
+
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError> {
+        values.push(self.as_ref().map_or(Ok(Written::Value(Value::Null)), Column::put)?);
+        Ok(())
+    }
+}
+
+pub(crate) fn insert<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Result<(), StoreError> {
+    write(transaction, row, |columns| {
+        let places: Vec<String> = (1..=columns.len()).map(|at| format!("?{at}")).collect();
+        let (columns, places) = (columns.join(", "), places.join(", "));
+        format!("INSERT INTO {} ({columns}) VALUES ({places})", T::TABLE)
+    })
+}
+
+/// Replaces the row of the same id, which is the first column.
+pub(crate) fn update<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Result<(), StoreError> {
+    write(transaction, row, |columns| {
+        let columns = columns.iter().zip(1..).skip(1);
+        let set: Vec<String> = columns.map(|(name, at)| format!("{name} = ?{at}")).collect();
+        format!("UPDATE {} SET {} WHERE id = ?1", T::TABLE, set.join(", "))
+    })
+}
+
+fn write<T: Stored>(
+    transaction: &Transaction<'_>,
+    row: &T,
+    statement: impl FnOnce(&[&str]) -> String,
+) -> Result<(), StoreError> {
+    let columns: Vec<&str> = T::COLUMNS.iter().flat_map(|names| names.split(", ")).collect();
+    let mut values = Vec::with_capacity(columns.len());
+    row.put(&mut values)?;
+    let values: Vec<Value<'_>> = values.iter().map(Written::value).collect();
+    transaction.execute(&statement(&columns), &values).map(drop)
+}
+
+/// The row with this id.
+pub(crate) fn find<T: Stored>(
+    transaction: &Transaction<'_>,
+    id: &str,
+) -> Result<Option<T>, StoreError> {
+    transaction.row(&T::select("WHERE id = ?1"), &params![id], T::of)
+}
