@@ -28,7 +28,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "console",
         ],
     ),
-    ("importer", &["base", "routing", "core"]),
+    ("importer", &["base", "routing"]),
     (
         "cli",
         &[

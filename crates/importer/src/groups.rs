@@ -7,8 +7,7 @@ use super::address::check_name;
 use super::deployment::LitellmDeployment;
 use super::notes::Notes;
 use super::settings::{LitellmDefaults, group_aliases};
-use rerouter_routing::ATTEMPTS_MAX;
-use rerouter_routing::WEIGHT_MAX;
+use rerouter_routing::{ATTEMPTS_MAX, WEIGHT_MAX};
 
 /// The targets of one name.
 #[derive(Debug)]

@@ -130,7 +130,7 @@ pub(super) fn of_model<'m>(
         None => {
             let is_of = |pattern: &&str| model.starts_with(pattern.trim_end_matches('*'));
             let mut known = PRESETS.iter().filter(|p| ["openai", "anthropic"].contains(&p.name));
-            let preset = known.find(|preset| preset.names.iter().any(|name| is_of(name)));
+            let preset = known.find(|preset| preset.names.iter().any(is_of));
             Ok((find(preset.ok_or(UNKNOWN)?.name)?, model))
         }
     }
