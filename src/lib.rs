@@ -1,10 +1,10 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy
 //! speed.
 //!
-//! This page is the map. The source is thirteen crates in `crates/`, made of rooms, one module each.
-//! `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and a room
-//! uses only rooms of its crate that stand before it in this list. The files of a crate form no
-//! import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
+//! This page is the map. The source is thirteen crates in `crates/`, made of rooms, one module
+//! each. `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and
+//! a room uses only rooms of its crate that stand before it in this list. The files of a crate form
+//! no import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
 //! with the room. Where a crate is one room, that room's folder is the `src` of the crate. The
 //! crates and their rooms:
 //!
