@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rerouter::internals::api::audit::NOTED;
+use rerouter::internals::api::NOTED;
 use rerouter::internals::store::Faults;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rerouter::internals::api::audit::NOTED;
+use rerouter::internals::api::NOTED;
 use serde_json::{Map, Value, json};
 
 use super::client::{self, Answer, Connection};

@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use memchr::memmem;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -16,7 +17,7 @@ pub(super) const USAGE_TOKENS: u64 = 1_000_000_000;
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Tokens of a request and its answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Tokens of the request, with those read from and written to the cache.
     pub prompt_tokens: u64,

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
-use serde_json::Value;
 
 use super::accounting::CallAccount;
 use super::exchange::{HttpExchange, client_request_id};
@@ -23,6 +22,7 @@ use rerouter_captures::capture::record::{self, Bodies, CaptureState, Head};
 use rerouter_captures::telemetry::{AttemptStep, CallTrace};
 use rerouter_core::app::App;
 use rerouter_core::prompt::Prompt;
+use rerouter_records::replay::DecisionRecord;
 use rerouter_routing::{Decision, Inputs};
 
 /// The record of one call.
@@ -181,11 +181,11 @@ impl Record {
     }
 
     /// The decision as the answer to a reroute shows it.
-    pub(super) fn decision_json(&self, outcome: &Outcome) -> Value {
+    pub(super) fn answered(&self, outcome: &Outcome) -> Option<DecisionRecord> {
         let mut head = Head::clone(&self.head);
         head.served = outcome.served();
         head.attempts = outcome.attempts.clone();
-        head.decision_json()
+        head.decision_record()
     }
 
     /// Ends a request that is refused before any provider is asked. Gives the answer to write.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use pingora::protocols::http::ServerSession;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::admission::Admission;
 use super::allowance;
@@ -26,12 +26,13 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{RequestId, UserId};
 use rerouter_captures::capture::pending::PendingCapture;
 use rerouter_captures::capture::record::{self, Capture, Head};
-use rerouter_core::api::{audit, idempotency, limits, replays};
+use rerouter_core::api::{audit, idempotency, limits, read_query, replays};
 use rerouter_core::app::{App, Live};
 use rerouter_core::prompt::{Prompt, UnreadBody, may_ask_for};
 use rerouter_dialect::chat::completion::CompletionDefaults;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::request;
+use rerouter_records::replay::{DecisionRecord, RerouteQuery};
 use rerouter_routing::{Inputs, decide};
 use rerouter_store::Action;
 
@@ -51,21 +52,10 @@ impl RerouteRequest {
         admitted: &Admission,
     ) -> Result<Self> {
         let key = idempotency::key(&session.req_header().headers)?;
-        let dry_run = wants_dry_run(exchange.query.as_deref())?;
+        let RerouteQuery { dry_run } = read_query(exchange.query.as_deref())?;
         // A dry run costs nothing, so it may be repeated freely.
         let key = key.filter(|_| !dry_run);
         Ok(RerouteRequest { id: admitted.params().first().to_owned(), key, dry_run })
-    }
-}
-
-fn wants_dry_run(query: Option<&str>) -> Result<bool> {
-    match query {
-        None | Some("" | "dry_run=false") => Ok(false),
-        Some("dry_run=true") => Ok(true),
-        Some(query) => {
-            let name = query.split(['=', '&']).next().unwrap_or_default();
-            Err(Error::invalid(name, "The only parameter is `dry_run`, `true` or `false`."))
-        }
     }
 }
 
@@ -165,9 +155,9 @@ impl CapturedRequest {
         let decision = decide(&live.routing, &self.inputs)
             .map_err(|refusal| no_target(refusal.into(), &self.inputs.request.model))?;
         let routing_us = record::micros_of(began.elapsed());
-        let decision = record::decision_json(&decision, routing_us, None, &[]);
+        let decision = Some(DecisionRecord::undone(decision, routing_us));
         let answer = envelope(None, decision, &self.original.head, Value::Null);
-        Ok(json_response(StatusCode::OK, &answer))
+        Ok(json_response(StatusCode::OK, &json!(answer)))
     }
 
     /// Opens the record of the replay.
@@ -299,7 +289,7 @@ impl RerouteGuard<'_> {
             prompt_tokens: record.prompt_tokens(),
             usage: outcome.usage,
         };
-        let decision = record.decision_json(&outcome);
+        let decision = record.answered(&outcome);
         let endpoint = self.call.request.endpoint;
         let (status, body) = answer(&instead, decision, original, endpoint, &outcome);
         let upstream = outcome.status.unwrap_or(502);

@@ -9,27 +9,30 @@ use rerouter_captures::capture::record::Head;
 use rerouter_dialect::chat::completion::{self, CompletionDefaults};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::stream;
+use rerouter_records::error::RerouteError;
+use rerouter_records::replay::{DecisionRecord, Rerouted};
 
 /// The envelope of every reroute; without `new_id` that of a dry run.
 pub(super) fn envelope(
     new_id: Option<&str>,
-    decision: Value,
+    decision: Option<DecisionRecord>,
     original: &Head,
     response: Value,
-) -> Value {
-    json!({
-        "new_id": new_id,
-        "decision": decision,
-        "response": response,
-        "replay_of": original.id,
-        "original": original.as_original(),
-    })
+) -> Rerouted {
+    Rerouted {
+        new_id: new_id.map(str::to_owned),
+        decision,
+        response,
+        replay_of: original.id.clone(),
+        original: original.as_original(),
+        response_kind: None,
+    }
 }
 
 /// The status and body of the answer: those of the access specification, or 502 with what is known.
 pub(super) fn answer(
     instead: &CompletionDefaults<'_>,
-    decision: Value,
+    decision: Option<DecisionRecord>,
     original: &Head,
     endpoint: Endpoint,
     outcome: &Outcome,
@@ -47,13 +50,13 @@ pub(super) fn answer(
         }
         (response, _) => response.unwrap_or(Value::Null),
     };
-    let mut body = envelope(Some(instead.id), decision, original, response);
+    let mut rerouted = envelope(Some(instead.id), decision, original, response);
     if good && object {
         // A response that is no chat completion names its kind.
-        if let (None, Value::Object(body)) = (as_chat_completion, &mut body) {
-            body.insert("response_kind".into(), endpoint.as_str().into());
+        if as_chat_completion.is_none() {
+            rerouted.response_kind = Some(endpoint.as_str().to_owned());
         }
-        return (StatusCode::OK, body);
+        return (StatusCode::OK, json!(rerouted));
     }
     let error = match outcome.status {
         Some(status) if good => Error::new(
@@ -65,13 +68,11 @@ pub(super) fn answer(
         }
         None => outcome.error(),
     };
-    if let Value::Object(body) = &mut body {
-        body.insert("error".into(), json!(error.kind().row().word));
-        body.insert("detail".into(), json!(error.detail()));
-        body.insert(
-            "upstream_status".into(),
-            json!(outcome.status.or_else(|| outcome.last_refusal())),
-        );
-    }
-    (error.status(), body)
+    let failed = RerouteError {
+        error: error.kind().row().word.to_owned(),
+        detail: error.detail().to_owned(),
+        upstream_status: Some(outcome.status.or_else(|| outcome.last_refusal())),
+        rerouted: Some(rerouted),
+    };
+    (error.status(), json!(failed))
 }

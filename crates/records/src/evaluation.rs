@@ -1,8 +1,13 @@
 //! Evaluations, and changes of the routing document.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::page::object;
+use rerouter_base::id::RequestId;
 
 /// Captures that an evaluation covers by default, the newest first.
 const EVALUATE_DEFAULT: u64 = 100_000;
@@ -60,4 +65,125 @@ const fn most() -> u64 {
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
     pub revision: String,
+}
+
+object!(EvaluationObject "evaluation");
+
+/// The report of an evaluation. `revision`, `baseline`, `health` and `limit` say what was asked
+/// for; they are absent in the report of a refused change.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Evaluation", deny_unknown_fields)]
+pub struct EvaluationRecord {
+    pub object: EvaluationObject,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    pub evaluated: u64,
+    /// Captures whose first target changes.
+    pub changed: u64,
+    /// Captures that had a target before and have none now.
+    pub unroutable: u64,
+    /// Captures without a target both before and now.
+    pub unroutable_before: u64,
+    pub rule_changed: u64,
+    pub plan_changed: u64,
+    pub by_change: Vec<ChangeRecord>,
+    pub shift: Vec<TargetShift>,
+    pub cost: CostRecord,
+    /// Captures with an unknown signal, because their text was not kept.
+    pub inexact: u64,
+    /// Captures with targets unknown at the time, assumed healthy and idle.
+    pub assumed: u64,
+    pub skipped: BTreeMap<String, u64>,
+    /// Number of damaged captures; absent if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub unreadable: Option<u64>,
+}
+
+/// Captures that go from one target to another.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields, inline)]
+pub struct ChangeRecord {
+    pub from: String,
+    pub to: String,
+    pub count: u64,
+    /// Known change of their cost; null if unknown.
+    pub cost_delta_usd: Option<f64>,
+    /// Captures whose change in cost is unknown.
+    pub unpriced: u64,
+    pub reasons: Vec<ReasonCount>,
+    pub examples: Vec<RequestId>,
+}
+
+/// Why captures changed, and how many.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct ReasonCount {
+    pub reason: String,
+    pub detail: String,
+    pub count: u64,
+}
+
+/// Captures that have a target first.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct TargetShift {
+    pub target: String,
+    pub before: u64,
+    pub after: u64,
+}
+
+/// In dollars, for the evaluated captures. Captures without usage cost nothing: token counts,
+/// refusals, failures. If the new first target is the recorded one, or the one that served, the
+/// billed cost counts; else the recorded tokens at the prices of the deciding document.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields, inline)]
+pub struct CostRecord {
+    /// Under the baseline. With `recorded` the billed cost, as in `GET /v1/router/usage`.
+    pub before: f64,
+    /// Under the document. A capture whose new cost is unknown counts with its cost before.
+    pub after: f64,
+    /// Parts of `before` and `after` that rest on estimated usage (`usage.estimated`).
+    pub estimated: CostSides,
+    /// Cost of the captures skipped as `version` or `redacted`; in no other sum.
+    pub skipped: f64,
+    /// Captures whose cost is unknown before or after: a missing price, or no reported usage.
+    pub unpriced: u64,
+    /// What is missing for those costs, most frequent first.
+    pub unpriced_targets: Vec<UnpricedTarget>,
+}
+
+/// Costs before and after.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields, inline)]
+pub struct CostSides {
+    pub before: f64,
+    pub after: f64,
+}
+
+rerouter_base::words! {
+    /// The missing part of a cost.
+    pub enum Lack {
+        /// The target has no known price.
+        Price = "price",
+        /// A complete answer reported no usage.
+        Usage = "usage",
+    }
+}
+
+/// A target whose cost is unknown.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields, inline)]
+pub struct UnpricedTarget {
+    /// `provider/model`.
+    pub target: String,
+    pub lacks: Lack,
+    /// Number of captures.
+    pub count: u64,
 }

@@ -38,6 +38,13 @@ pub fn whole<T: JsonSchema + 'static>() -> Arc<Value> {
     Arc::clone(all.entry(id).or_insert(schema))
 }
 
+/// The names of the members of `T`.
+pub fn names<T: JsonSchema + 'static>() -> Vec<String> {
+    let schema = whole::<T>();
+    let members = schema.get("properties").and_then(Value::as_object);
+    members.into_iter().flat_map(Map::keys).cloned().collect()
+}
+
 fn settings() -> SchemaSettings {
     let mut settings = SchemaSettings::draft2020_12();
     settings.meta_schema = None;

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::inputs::hex;
 
 /// Result of a decision, with its reasons.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
     /// Provider of the first plan entry.
     pub provider: Arc<str>,
@@ -26,6 +27,7 @@ pub struct Decision {
     pub revision: Arc<str>,
     /// Seed of the draws, sixteen hex digits in JSON.
     #[serde(with = "hex")]
+    #[schemars(with = "String")]
     pub seed: u64,
     /// Probability that the first entry came first, given the eligible targets.
     pub propensity: f64,
@@ -52,26 +54,32 @@ impl Decision {
 }
 
 /// One entry of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct PlanEntry {
     pub provider: Arc<str>,
     pub model: Arc<str>,
 }
 
 /// One target of the matching rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Candidate {
     pub provider: Arc<str>,
     pub model: Arc<str>,
     /// Whether it is in the plan.
     pub eligible: bool,
-    /// Reason if not: `endpoint`, `capability`, `context`, `no_node`, `breaker_open`, `cooldown` or
-    /// `concurrency`.
+    /// Reason if not.
+    #[schemars(extend("enum" = [
+        "endpoint", "translation", "capability", "context", "no_node", "breaker_open", "cooldown",
+        "concurrency", null
+    ]))]
     pub reason: Option<String>,
 }
 
 /// An expression that failed to evaluate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Trace {
     /// Name of the rule.
     pub rule: String,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use rerouter_base::bounds;
@@ -14,12 +15,13 @@ use rerouter_dialect::Dialect;
 use rerouter_dialect::endpoint::Endpoint;
 
 /// What `decide` sees of a request, its sender and the state of the targets.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Inputs {
-    /// Version of the token estimate, hashes and strategies: [`Inputs::VERSION`].
+    /// Version of the token estimate, hashes and strategies.
     pub version: u32,
     /// Time of the decision.
     #[serde(with = "time")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub at: Timestamp,
     pub request: RequestFacts,
     /// For each keyword set: the hash of its words, and whether one is in the last user message.
@@ -33,6 +35,7 @@ pub struct Inputs {
     pub principal: PrincipalFacts,
     /// Seed of every draw. Sixteen hex digits in JSON, because JSON numbers lose bits.
     #[serde(with = "hex")]
+    #[schemars(with = "String")]
     pub seed: u64,
     /// State of the targets by `provider/model`, and of nodes by id. Nodes are listed where they
     /// serve a target that the requested name may lead to. A missing target is healthy and idle.
@@ -45,7 +48,8 @@ impl Inputs {
 }
 
 /// Properties of the request.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct RequestFacts {
     /// Endpoint as a word: `chat.completions`, `messages`, …
     pub endpoint: Cow<'static, str>,
@@ -93,7 +97,8 @@ pub struct RequestFacts {
 pub type Untranslatable = BTreeMap<String, RefusedFeature>;
 
 /// Something that a request asks for and a dialect cannot carry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct RefusedFeature {
     /// The member of the client's request that asks for it.
     pub member: String,
@@ -168,7 +173,8 @@ impl Demand<'_> {
 }
 
 /// The agent of a request, at the version that was current then.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct AgentRef {
     pub id: String,
     /// Agent name, the signal `agent`.
@@ -178,7 +184,8 @@ pub struct AgentRef {
 }
 
 /// Result of the search for one keyword set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct KeywordHit {
     /// Hash of the set's words, sixteen hex digits.
     pub hash: String,
@@ -187,7 +194,8 @@ pub struct KeywordHit {
 }
 
 /// Result of the search in a text of the request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct TextMatches {
     /// Hash of the text that was searched, sixteen hex digits.
     pub digest: String,
@@ -196,7 +204,8 @@ pub struct TextMatches {
 }
 
 /// The sender of a request.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct PrincipalFacts {
     /// Key id; none for a session.
     pub key: Option<Arc<str>>,
@@ -213,7 +222,8 @@ pub struct PrincipalFacts {
 }
 
 /// State of one target or node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct TargetHealth {
     /// State of the breaker.
     pub breaker: BreakerState,
@@ -221,6 +231,7 @@ pub struct TargetHealth {
     pub probe_free: bool,
     /// End of the cooldown.
     #[serde(with = "time::option", default)]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub cooldown_until: Option<Timestamp>,
     /// Peak EWMA of the time to first content, in microseconds, decayed to `at`.
     #[serde(default)]
@@ -256,7 +267,8 @@ impl TargetHealth {
 }
 
 /// Models and load of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct NodeFacts {
     /// Served models that the requested name may lead to.
     pub models: Vec<Arc<str>>,
@@ -276,7 +288,8 @@ impl NodeFacts {
 }
 
 /// Bounds that a node registered for one of its models.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Abilities {
     /// Context length in tokens, prompt and answer together.
     #[serde(default, skip_serializing_if = "Option::is_none")]

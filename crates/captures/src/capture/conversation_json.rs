@@ -1,9 +1,9 @@
-//! Renders a capture as a conversation: the same JSON for every dialect, for people who read it.
+//! A capture as a conversation: the same record for every dialect, for people who read it.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::record::{Capture, Head};
 use rerouter_dialect::Dialect;
@@ -14,9 +14,13 @@ use rerouter_dialect::messages;
 use rerouter_dialect::neutral::answer::StopReason;
 use rerouter_dialect::neutral::failure;
 use rerouter_dialect::neutral::part::{Base64, Part, Source};
-use rerouter_dialect::neutral::request::{Request, Speaker, Turn};
+use rerouter_dialect::neutral::request::{Request, Speaker, Tool, Turn};
 use rerouter_dialect::recorded_answer::read_recorded;
 use rerouter_dialect::request_translation::read_request;
+use rerouter_records::conversation::{
+    Conversation, ConversationAnswer, ConversationMessage, ConversationPart, ConversationRequest,
+    ConversationSource, ConversationTool,
+};
 
 /// Longest value of a setting that is shown, in bytes.
 const SETTING_BYTES: usize = 120;
@@ -36,9 +40,8 @@ const UNSHOWN: [Feature; 9] = [
 ];
 
 impl Capture {
-    /// Request and answer as a conversation: `{"request", "answer"}`, each null where its body was
-    /// not kept. What cannot be read of a body is named in `problem`.
-    pub fn conversation(&self) -> Value {
+    /// Request and answer as a conversation. What cannot be read of a body is named in `problem`.
+    pub fn conversation(&self) -> Conversation {
         let (head, bodies) = (&self.head, &self.bodies);
         let endpoint = Endpoint::named(&head.endpoint).unwrap_or_default();
         let kept = head.request_captured;
@@ -46,11 +49,11 @@ impl Capture {
             (kept && !bodies.request.is_empty()).then(|| asked(head, endpoint, &bodies.request));
         let answer = (kept && !bodies.response.is_empty())
             .then(|| answered(head, endpoint, &bodies.response));
-        json!({ "request": request, "answer": answer })
+        Conversation { request, answer }
     }
 }
 
-fn asked(head: &Head, endpoint: Endpoint, body: &[u8]) -> Value {
+fn asked(head: &Head, endpoint: Endpoint, body: &[u8]) -> ConversationRequest {
     let mut request = Request::default();
     let mut problem = None;
     if endpoint.dialect() == Dialect::Embeddings {
@@ -76,40 +79,34 @@ fn asked(head: &Head, endpoint: Endpoint, body: &[u8]) -> Value {
         })
         .map(|used| used.member())
         .collect();
-    let tools: Vec<Value> = request
-        .tools
-        .iter()
-        .map(|tool| {
-            json!({
-                "name": tool.name, "description": tool.description, "parameters": tool.parameters,
-            })
-        })
-        .collect();
-    json!({
-        "system": request.system,
-        "messages": request.turns.iter().map(turn).collect::<Vec<_>>(),
-        "tools": tools,
-        "settings": settings(body),
-        "unshown": unshown,
-        "problem": problem,
-    })
+    let tool = |tool: Tool| ConversationTool {
+        name: tool.name,
+        description: tool.description,
+        parameters: tool.parameters,
+    };
+    ConversationRequest {
+        messages: request.turns.iter().map(turn).collect(),
+        system: request.system,
+        tools: request.tools.into_iter().map(tool).collect(),
+        settings: settings(body),
+        unshown,
+        problem,
+    }
 }
 
-fn embedded(inputs: &[EmbeddingInput], settings: Value) -> Value {
+fn embedded(inputs: &[EmbeddingInput], settings: Map<String, Value>) -> ConversationRequest {
     let part = |input: &EmbeddingInput| match input {
-        EmbeddingInput::Text(text) => json!({ "type": "text", "text": text }),
-        EmbeddingInput::Tokens(count) => json!({ "type": "tokens", "count": count }),
-        EmbeddingInput::Other => json!({ "type": "file" }),
+        EmbeddingInput::Text(text) => ConversationPart::Text { text: text.to_string() },
+        EmbeddingInput::Tokens(count) => ConversationPart::Tokens { count: *count as u64 },
+        EmbeddingInput::Other => ConversationPart::File(ConversationSource::default()),
     };
-    let content: Vec<Value> = inputs.iter().map(part).collect();
-    json!({
-        "system": [], "messages": [{ "role": "user", "content": content }], "tools": [],
-        "settings": settings, "unshown": [], "problem": null,
-    })
+    let content = inputs.iter().map(part).collect();
+    let messages = vec![ConversationMessage { role: "user".to_owned(), content }];
+    ConversationRequest { messages, settings, ..ConversationRequest::default() }
 }
 
 /// The short members of a request's body, as `temperature`.
-fn settings(body: &[u8]) -> Value {
+fn settings(body: &[u8]) -> Map<String, Value> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body).unwrap_or_default();
     let shown = members.into_iter().filter_map(|(name, value)| {
         let text = value.get();
@@ -117,50 +114,55 @@ fn settings(body: &[u8]) -> Value {
         let shown = short && !TEXTS.contains(&name.as_str());
         Some((name, serde_json::from_str::<Value>(text).ok()?)).filter(|_| shown)
     });
-    Value::Object(shown.collect())
+    shown.collect()
 }
 
-fn turn(turn: &Turn) -> Value {
+fn turn(turn: &Turn) -> ConversationMessage {
     let role = match turn.speaker {
         Speaker::System => "system",
         Speaker::User => "user",
         Speaker::Assistant => "assistant",
     };
-    json!({ "role": role, "content": parts(&turn.content) })
+    ConversationMessage { role: role.to_owned(), content: parts(&turn.content) }
 }
 
-fn parts(content: &[Part]) -> Vec<Value> {
+fn parts(content: &[Part]) -> Vec<ConversationPart> {
     content.iter().map(part).collect()
 }
 
-fn part(part: &Part) -> Value {
+fn part(part: &Part) -> ConversationPart {
     match part {
-        Part::Text(text) => json!({ "type": "text", "text": text }),
-        Part::Refusal(text) => json!({ "type": "refusal", "text": text }),
-        Part::Thinking(thinking) => json!({ "type": "thinking", "text": thinking.text }),
-        Part::Image(image) => source("image", &image.source, None),
-        Part::File(file) => source("file", &file.source, file.name.as_deref()),
+        Part::Text(text) => ConversationPart::Text { text: text.clone() },
+        Part::Refusal(text) => ConversationPart::Refusal { text: text.clone() },
+        Part::Thinking(thinking) => ConversationPart::Thinking { text: thinking.text.clone() },
+        Part::Image(image) => ConversationPart::Image(source(&image.source, None)),
+        Part::File(file) => ConversationPart::File(source(&file.source, file.name.clone())),
         Part::Audio { data, format } => {
-            json!({ "type": "audio", "media_type": format, "bytes": bytes(data) })
+            ConversationPart::Audio { media_type: format.clone(), bytes: bytes(data) }
         }
-        Part::ToolCall(call) | Part::TextCall(call) => json!({
-            "type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments,
-        }),
-        Part::ToolResult(result) => json!({
-            "type": "tool_result", "id": result.call_id, "is_error": result.is_error,
-            "content": parts(&result.content),
-        }),
+        Part::ToolCall(call) | Part::TextCall(call) => ConversationPart::ToolCall {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+        },
+        Part::ToolResult(result) => ConversationPart::ToolResult {
+            id: result.call_id.clone(),
+            is_error: result.is_error,
+            content: parts(&result.content),
+        },
     }
 }
 
-fn source(kind: &str, source: &Source, name: Option<&str>) -> Value {
+fn source(source: &Source, name: Option<String>) -> ConversationSource {
+    let mut shown = ConversationSource { name: Some(name), ..ConversationSource::default() };
     match source {
-        Source::Url(url) => json!({ "type": kind, "name": name, "url": url }),
+        Source::Url(url) => shown.url = Some(url.clone()),
+        Source::Text(text) => shown.text = Some(text.clone()),
         Source::Inline { media_type, data } => {
-            json!({ "type": kind, "name": name, "media_type": media_type, "bytes": bytes(data) })
+            (shown.media_type, shown.bytes) = (Some(media_type.clone()), Some(bytes(data)));
         }
-        Source::Text(text) => json!({ "type": kind, "name": name, "text": text }),
     }
+    shown
 }
 
 /// The bytes that base64 stands for.
@@ -168,25 +170,21 @@ fn bytes(data: &Base64) -> usize {
     data.0.trim_end_matches('=').len() * 3 / 4
 }
 
-/// An answer that is no text of a model.
-fn plain(content: Vec<Value>, problem: Option<String>) -> Value {
-    json!({ "content": content, "stop": null, "unshown": [], "problem": problem })
-}
-
-fn answered(head: &Head, endpoint: Endpoint, body: &[u8]) -> Value {
+fn answered(head: &Head, endpoint: Endpoint, body: &[u8]) -> ConversationAnswer {
     if head.status >= 400 && !head.answers_in_events() {
-        return plain(Vec::new(), Some(failure::read(head.status, body).message));
+        let problem = Some(failure::read(head.status, body).message);
+        return ConversationAnswer { problem, ..ConversationAnswer::default() };
     }
     if endpoint.counts() {
-        let tokens = messages::counted(body);
-        let tokens = tokens.map(|count| json!({ "type": "tokens", "count": count }));
-        return plain(tokens.into_iter().collect(), None);
+        let tokens = messages::counted(body).map(|count| ConversationPart::Tokens { count });
+        let content = tokens.into_iter().collect();
+        return ConversationAnswer { content, ..ConversationAnswer::default() };
     }
     if let Some((count, numbers)) =
         vectors(body).filter(|_| endpoint.dialect() == Dialect::Embeddings)
     {
-        let vectors = json!({ "type": "vectors", "count": count, "numbers": numbers });
-        return plain(vec![vectors], None);
+        let content = vec![ConversationPart::Vectors { count, numbers }];
+        return ConversationAnswer { content, ..ConversationAnswer::default() };
     }
     let read = read_recorded(endpoint.dialect(), body, head.answers_in_events());
     let stop = match &read.answer.stop {
@@ -203,10 +201,12 @@ fn answered(head: &Head, endpoint: Endpoint, body: &[u8]) -> Value {
         true => cut.to_owned(),
         false => failure.message,
     });
-    json!({
-        "content": parts(&read.answer.content), "stop": stop, "unshown": read.dropped,
-        "problem": problem,
-    })
+    ConversationAnswer {
+        content: parts(&read.answer.content),
+        stop: Some(stop.to_owned()),
+        unshown: read.dropped.into_iter().map(str::to_owned).collect(),
+        problem,
+    }
 }
 
 #[cfg(test)]

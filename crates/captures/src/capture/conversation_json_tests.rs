@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::capture::fixtures::capture;
@@ -17,7 +18,8 @@ fn called(endpoint: &str, request: &[u8], response: &[u8]) -> Capture {
 }
 
 fn read(endpoint: &str, request: &Value, response: &Value) -> Value {
-    called(endpoint, request.to_string().as_bytes(), response.to_string().as_bytes()).conversation()
+    let (request, response) = (request.to_string(), response.to_string());
+    json!(called(endpoint, request.as_bytes(), response.as_bytes()).conversation())
 }
 
 #[test]
@@ -102,19 +104,21 @@ fn streams_are_put_together_also_where_they_break_off() {
     let text: String = ["On", "e ", "two."].map(event).concat();
     let mut capture = called("chat.completions", b"{}", (text.clone() + end).as_bytes());
     capture.head.response_stream = true;
-    let answer = &capture.conversation()["answer"];
+    let answer = &json!(capture.conversation())["answer"];
     assert_eq!(answer["content"], json!([{"type": "text", "text": "One two."}]));
     assert_eq!((&answer["stop"], &answer["problem"]), (&json!("end"), &Value::Null));
     // The client left, or the provider did.
     (capture.head.status, capture.bodies.response) = (499, Bytes::from(text.clone()));
-    let answer = &capture.conversation()["answer"];
+    let answer = &json!(capture.conversation())["answer"];
     assert_eq!(answer["content"], json!([{"type": "text", "text": "One two."}]));
     assert!(answer["problem"].as_str().unwrap().contains("ended before"), "{answer}");
     capture.head.response_truncated = true;
-    assert!(capture.conversation()["answer"]["problem"].as_str().unwrap().contains("cut off"));
+    assert!(
+        json!(capture.conversation())["answer"]["problem"].as_str().unwrap().contains("cut off")
+    );
     // An event that is no text at all.
     capture.bodies.response = Bytes::from([text.as_bytes(), b"data: \xff\xfe\n\n"].concat());
-    let answer = &capture.conversation()["answer"];
+    let answer = &json!(capture.conversation())["answer"];
     assert_eq!(answer["content"], json!([{"type": "text", "text": "One two."}]));
 }
 
@@ -131,18 +135,21 @@ fn embeddings_counts_errors_and_lost_bodies_are_told() {
             {"type": "text", "text": "b"}]}])
     );
     assert_eq!(read["answer"]["content"], json!([{"type": "vectors", "count": 2, "numbers": 2}]));
-    let counted = called("messages.count_tokens", b"{}", b"{\"input_tokens\":12}").conversation();
+    let counted =
+        json!(called("messages.count_tokens", b"{}", b"{\"input_tokens\":12}").conversation());
     assert_eq!(counted["answer"]["content"], json!([{"type": "tokens", "count": 12}]));
     let mut refused =
         called("chat.completions", b"{\"messages\":[{", b"{\"error\":{\"message\":\"Too much.\"}}");
     refused.head.status = 429;
-    let read = refused.conversation();
+    let read = json!(refused.conversation());
     assert_eq!(read["answer"]["problem"], "Too much.");
     assert!(read["request"]["problem"].as_str().unwrap().contains("shape"), "{read}");
     refused.head.request_truncated = true;
-    assert!(refused.conversation()["request"]["problem"].as_str().unwrap().contains("cut off"));
+    assert!(
+        json!(refused.conversation())["request"]["problem"].as_str().unwrap().contains("cut off")
+    );
     refused.head.request_captured = false;
-    assert_eq!(refused.conversation(), json!({"request": null, "answer": null}));
+    assert_eq!(json!(refused.conversation()), json!({"request": null, "answer": null}));
 }
 
 /// A recorded exchange with a real provider.
@@ -169,7 +176,7 @@ fn every_recorded_answer_can_be_read() {
                 called(endpoint, call.request.get().as_bytes(), call.response.as_bytes());
             capture.head.status = call.status;
             capture.head.response_stream = call.content_type.starts_with("text/event-stream");
-            let read = capture.conversation();
+            let read = json!(capture.conversation());
             let answer = &read["answer"];
             if call.status < 400 {
                 let said = answer["content"].as_array().is_some_and(|parts| !parts.is_empty());
@@ -197,7 +204,7 @@ proptest! {
         let mut capture = called(endpoint.as_str(), &request, words.as_bytes());
         capture.head.response_stream = stream;
         capture.head.status = status;
-        let read = capture.conversation();
+        let read = json!(capture.conversation());
         prop_assert!(read["request"]["problem"].is_string() || read["request"].is_null());
         prop_assert_eq!(words.is_empty(), read["answer"].is_null());
     }

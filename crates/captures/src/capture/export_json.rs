@@ -1,84 +1,145 @@
-//! Renders a capture as the JSON of the API and of exports (contract 6.4).
+//! The records of a capture: what the API answers, and what exports hold (contract 6.4).
 
 use base64::Engine;
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::record::Capture;
+use super::record::{Capture, Head};
+use rerouter_records::replay::{
+    CallLatency, CaptureRecord, CapturedRequest, CapturedResponse, DecisionRecord, DecisionSummary,
+    LeftOut, Original, Replay, ReplayBase, ReplayObject,
+};
+use rerouter_routing::{Candidate, Decision, PlanEntry};
+
+impl Head {
+    /// The summary of contract 6.4.
+    pub fn summary(&self) -> Replay {
+        Replay { base: self.base(), decision: self.decision_summary() }
+    }
+
+    /// The `original` in the answer of a reroute.
+    pub fn as_original(&self) -> Original {
+        let ReplayBase { served, status, usage, cost_usd, latency, .. } = self.base();
+        let decision = self.decision_summary();
+        Original { decision, served, status, usage, cost_usd, latency }
+    }
+
+    /// The decision with its outcome.
+    pub fn decision_record(&self) -> Option<DecisionRecord> {
+        self.decision.as_ref().map(|decision| DecisionRecord {
+            decision: decision.clone(),
+            routing_us: self.routing_us,
+            served: self.served.clone(),
+            attempts: self.attempts.clone(),
+        })
+    }
+
+    fn base(&self) -> ReplayBase {
+        let not_replayable = self.not_replayable().map(|kind| kind.row().word.to_owned());
+        let served = self.served.as_ref();
+        ReplayBase {
+            object: ReplayObject::It,
+            id: self.id.clone(),
+            created_at: self.created_at.into(),
+            state: self.state,
+            endpoint: self.endpoint.clone(),
+            model: self.inputs.as_ref().map(|inputs| inputs.request.model.clone()),
+            key: self.key.clone(),
+            user: self.owner.clone(),
+            agent: self.agent.clone(),
+            served: served.map(|served| PlanEntry {
+                provider: served.provider.clone(),
+                model: served.model.clone(),
+            }),
+            status: self.status,
+            stream: self.stream,
+            usage: self.usage,
+            cost_usd: self.cost_usd,
+            latency: CallLatency {
+                routing_us: self.routing_us,
+                ttft_ms: self.ttft_ms,
+                total_ms: self.total_ms,
+            },
+            attempts: self.attempts.len(),
+            replayable: not_replayable.is_none(),
+            not_replayable,
+            replay_of: self.replay_of.clone(),
+            replayed_by: self.replayed_by.clone(),
+            shadow_of: self.shadow_of.clone(),
+            imported: self.imported,
+        }
+    }
+
+    fn decision_summary(&self) -> Option<DecisionSummary> {
+        let decision = self.decision.as_deref()?;
+        let left_out = |candidate: &Candidate| LeftOut {
+            provider: candidate.provider.clone(),
+            model: candidate.model.clone(),
+            reason: candidate.reason.clone().unwrap_or_default(),
+        };
+        let left_out = decision.kept_away().into_iter().map(left_out).collect();
+        let Decision { provider, model, recipe, rule, revision, .. } = decision.clone();
+        Some(DecisionSummary { provider, model, recipe, rule, revision, left_out })
+    }
+}
 
 impl Capture {
-    /// The summary of contract 6.4.
-    pub fn summary(&self) -> Value {
-        self.head.summary()
-    }
-
     /// The whole capture of contract 6.4: the summary, bodies, headers, inputs and the full
     /// decision.
-    pub fn whole(&self) -> Value {
-        let head = &self.head;
-        let mut whole = head.fields();
-        let (body, body_base64) = if head.request_captured {
-            body_json(&self.bodies.request)
-        } else {
-            (Value::Null, None)
+    pub fn whole(&self) -> CaptureRecord {
+        let (head, bodies) = (&self.head, &self.bodies);
+        let (body, body_base64) = text_or_base64(&bodies.request, head.request_captured);
+        let request = CapturedRequest {
+            headers: joined(&head.request_headers),
+            body,
+            body_base64,
+            truncated: head.request_truncated,
+            query: head.query.clone(),
         };
-        let mut request = json!({
-            "headers": headers_json(&head.request_headers), "body": body,
-            "truncated": head.request_truncated,
-        });
-        add_base64(&mut request, body_base64);
-        if let (Some(query), Some(fields)) = (&head.query, request.as_object_mut()) {
-            fields.insert("query".into(), query.as_str().into());
-        }
         // A provider's answer has headers. Without an answer the body is null, not empty.
-        let answered = !head.response_headers.is_empty() || !self.bodies.response.is_empty();
+        let answered = !head.response_headers.is_empty() || !bodies.response.is_empty();
         // Where something was redacted, an empty body may be a removed one.
         let may_be_empty = head.request_captured && !head.redacted;
-        let kept = answered && (may_be_empty || !self.bodies.response.is_empty());
-        let (body, body_base64) = if kept && !head.response_assembled {
-            body_json(&self.bodies.response)
-        } else {
-            (Value::Null, None)
+        let kept = answered && (may_be_empty || !bodies.response.is_empty());
+        let (body, body_base64) =
+            text_or_base64(&bodies.response, kept && !head.response_assembled);
+        let assembled = (kept && head.response_stream).then(|| head.assembled(&bodies.response));
+        let response = CapturedResponse {
+            status: head.status,
+            headers: joined(&head.response_headers),
+            body,
+            body_base64,
+            stream: head.response_stream,
+            truncated: head.response_truncated,
+            assembled: assembled.unwrap_or_default(),
         };
-        let assembled = if kept && head.response_stream {
-            head.assembled(&self.bodies.response)
-        } else {
-            Value::Null
-        };
-        let mut response = json!({
-            "status": head.status, "headers": headers_json(&head.response_headers), "body": body,
-            "stream": head.response_stream, "truncated": head.response_truncated,
-            "assembled": assembled,
-        });
-        add_base64(&mut response, body_base64);
-        whole.insert("decision".into(), head.decision_json());
-        whole.insert("inputs".into(), json!(head.inputs));
-        whole.insert("request".into(), request);
-        whole.insert("response".into(), response);
-        whole.insert("redacted".into(), head.redacted.into());
-        whole.insert("client_request_id".into(), json!(head.client_request_id));
-        whole.insert("trace_id".into(), json!(head.trace_id));
-        whole.insert("error".into(), json!(head.error));
-        whole.into()
+        CaptureRecord {
+            base: head.base(),
+            decision: head.decision_record(),
+            inputs: head.inputs.clone(),
+            request,
+            response,
+            redacted: head.redacted,
+            client_request_id: head.client_request_id.clone(),
+            trace_id: head.trace_id.map(|id| id.to_string()),
+            error: head.error.clone(),
+            conversation: None,
+            explanation: None,
+        }
     }
 }
 
-/// A UTF-8 body as text; any other as null and base64.
-fn body_json(body: &Bytes) -> (Value, Option<String>) {
+/// A UTF-8 body as text; any other in base64.
+fn text_or_base64(body: &Bytes, kept: bool) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(body) {
-        Ok(text) => (text.into(), None),
-        Err(_) => (Value::Null, Some(base64::engine::general_purpose::STANDARD.encode(body))),
-    }
-}
-
-fn add_base64(part: &mut Value, body: Option<String>) {
-    if let (Some(body), Some(fields)) = (body, part.as_object_mut()) {
-        fields.insert("body_base64".into(), body.into());
+        _ if !kept => (None, None),
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(base64::engine::general_purpose::STANDARD.encode(body))),
     }
 }
 
 /// Headers as an object, with repeated ones joined as in RFC 9110 section 5.3.
-fn headers_json(headers: &[(String, String)]) -> Value {
+fn joined(headers: &[(String, String)]) -> Map<String, Value> {
     let mut joined: Map<String, Value> = Map::new();
     for (name, value) in headers {
         match joined.get_mut(name) {
@@ -91,5 +152,5 @@ fn headers_json(headers: &[(String, String)]) -> Value {
             }
         }
     }
-    joined.into()
+    joined
 }

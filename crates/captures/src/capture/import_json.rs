@@ -1,20 +1,19 @@
 //! Parses the JSON of an exported capture (contract 6.4), so that a corpus can be imported, or
 //! evaluated without a gateway.
 
-use std::sync::Arc;
-
 use base64::Engine;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::record::{Attempt, Bodies, Capture, CaptureState, Head, Served};
+use super::record::{Bodies, Capture, CaptureState, Head, Served};
 use rerouter_base::error::Kind;
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::usage::Usage;
-use rerouter_routing::{Decision, Inputs};
+use rerouter_records::replay::{CallLatency, DecisionRecord};
+use rerouter_routing::Inputs;
 
 #[derive(Deserialize)]
 struct ExportedCapture {
@@ -28,14 +27,14 @@ struct ExportedCapture {
     client_request_id: Option<String>,
     #[serde(default)]
     trace_id: Option<TraceId>,
-    decision: Option<ExportedDecision>,
+    decision: Option<DecisionRecord>,
     inputs: Option<Inputs>,
     served: Option<Served>,
     status: u16,
     stream: bool,
     usage: Option<Usage>,
     cost_usd: Option<f64>,
-    latency: ExportedLatency,
+    latency: CallLatency,
     not_replayable: Option<String>,
     replay_of: Option<RequestId>,
     replayed_by: Option<String>,
@@ -44,23 +43,6 @@ struct ExportedCapture {
     response: ExportedSide,
     redacted: bool,
     error: Option<String>,
-}
-
-/// A decision with its outcome.
-#[derive(Deserialize)]
-struct ExportedDecision {
-    #[serde(flatten)]
-    decision: Decision,
-    served: Option<Served>,
-    #[serde(default)]
-    attempts: Vec<Attempt>,
-}
-
-#[derive(Deserialize)]
-struct ExportedLatency {
-    routing_us: u64,
-    ttft_ms: Option<u64>,
-    total_ms: u64,
 }
 
 /// A request or a response.
@@ -141,8 +123,8 @@ impl Capture {
         head.query = exported.request.query;
         head.inputs = exported.inputs;
         head.served = exported.served;
-        if let Some(ExportedDecision { decision, served, attempts }) = exported.decision {
-            (head.decision, head.attempts) = (Some(Arc::new(decision)), attempts);
+        if let Some(DecisionRecord { decision, served, attempts, .. }) = exported.decision {
+            (head.decision, head.attempts) = (Some(decision), attempts);
             // The one of the summary has no node.
             head.served = served.or(head.served);
         }

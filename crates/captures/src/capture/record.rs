@@ -1,80 +1,20 @@
-//! One capture: its head, which is read without the bodies, and the summary that the API answers
-//! (contract 6.4).
+//! One capture: its head, which is read without the bodies, and both bodies.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::stream;
 use rerouter_dialect::usage::Usage;
-use rerouter_routing::{AgentRef, Candidate, Decision, Inputs};
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CaptureState {
-    /// The answer was complete.
-    Completed,
-    /// No provider answered, or its answer broke off.
-    Failed,
-    Aborted,
-    /// The gateway refused the request before it called a provider.
-    Refused,
-}
-
-impl CaptureState {
-    pub const ALL: [CaptureState; 4] = [
-        CaptureState::Completed,
-        CaptureState::Failed,
-        CaptureState::Aborted,
-        CaptureState::Refused,
-    ];
-
-    /// The word in records and filters.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            CaptureState::Completed => "completed",
-            CaptureState::Failed => "failed",
-            CaptureState::Aborted => "aborted",
-            CaptureState::Refused => "refused",
-        }
-    }
-}
-
-/// One attempt at a target of the plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
-    pub provider: Arc<str>,
-    /// The model's name at the provider.
-    pub model: Arc<str>,
-    /// The node that was called, where nodes serve.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<Arc<str>>,
-    /// The status of its answer; `None` without one.
-    pub status: Option<u16>,
-    /// Why it failed, as one fixed word.
-    pub error: Option<String>,
-    /// Its duration in milliseconds.
-    pub duration_ms: u64,
-}
-
-/// The target that answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Served {
-    pub provider: Arc<str>,
-    /// The model's name at the provider.
-    pub model: Arc<str>,
-    /// The node that answered, where nodes serve.
-    pub node: Option<String>,
-}
+pub use rerouter_records::replay::{Attempt, CaptureState, Served};
+use rerouter_routing::{AgentRef, Decision, Inputs};
 
 /// Everything about a call but its bodies. `version` rises when an older build would misread it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,15 +98,6 @@ pub struct Capture {
     pub head: Head,
     /// Both bodies; empty where they are not kept.
     pub bodies: Bodies,
-}
-
-/// Targets that were not in the plan because of their state then.
-fn left_out(decision: &Decision) -> Vec<Value> {
-    let entry = |candidate: &Candidate| {
-        let Candidate { provider, model, reason, .. } = candidate;
-        json!({ "provider": provider, "model": model, "reason": reason })
-    };
-    decision.kept_away().into_iter().map(entry).collect()
 }
 
 impl Head {
@@ -275,65 +206,6 @@ impl Head {
         Err(Error::new(self.not_replayable().unwrap_or(Kind::NotCaptured), detail))
     }
 
-    /// The summary of contract 6.4, with every field.
-    pub fn summary(&self) -> Value {
-        self.fields().into()
-    }
-
-    pub(super) fn fields(&self) -> Map<String, Value> {
-        let decision = self.decision.as_ref().map(|decision| {
-            let Decision { provider, model, recipe, rule, revision, .. } = decision.as_ref();
-            json!({
-                "provider": provider, "model": model, "recipe": recipe, "rule": rule,
-                "revision": revision, "left_out": left_out(decision),
-            })
-        });
-        let served = self
-            .served
-            .as_ref()
-            .map(|served| json!({ "provider": served.provider, "model": served.model }));
-        let latency = json!({
-            "routing_us": self.routing_us, "ttft_ms": self.ttft_ms, "total_ms": self.total_ms,
-        });
-        let not_replayable = self.not_replayable().map(|kind| kind.row().word);
-        let fields: [(&str, Value); 23] = [
-            ("object", "replay".into()),
-            ("id", self.id.as_str().into()),
-            ("created_at", rfc3339(self.created_at).into()),
-            ("state", self.state.as_str().into()),
-            ("endpoint", self.endpoint.as_str().into()),
-            ("model", self.inputs.as_ref().map(|inputs| &*inputs.request.model).into()),
-            ("key", self.key.as_ref().map(KeyId::as_str).into()),
-            ("user", self.owner.as_str().into()),
-            ("agent", self.agent.as_deref().into()),
-            ("decision", decision.into()),
-            ("served", served.into()),
-            ("status", self.status.into()),
-            ("stream", self.stream.into()),
-            ("usage", self.usage.map(|usage| json!(usage)).into()),
-            ("cost_usd", self.cost_usd.into()),
-            ("latency", latency),
-            ("attempts", self.attempts.len().into()),
-            ("replayable", not_replayable.is_none().into()),
-            ("not_replayable", not_replayable.into()),
-            ("replay_of", self.replay_of.as_ref().map(RequestId::as_str).into()),
-            ("replayed_by", self.replayed_by.as_deref().into()),
-            ("shadow_of", self.shadow_of.as_ref().map(RequestId::as_str).into()),
-            ("imported", self.imported.into()),
-        ];
-        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-    }
-
-    /// The `original` in the answer of a reroute.
-    pub fn as_original(&self) -> Value {
-        let mut fields = self.fields();
-        let mut original = Map::new();
-        for name in ["decision", "served", "status", "usage", "cost_usd", "latency"] {
-            original.insert(name.to_owned(), fields.remove(name).unwrap_or_default());
-        }
-        original.into()
-    }
-
     /// The answer assembled from the events of a stream, unless it was stored assembled.
     pub fn assembled(&self, stream: &[u8]) -> Value {
         if self.response_assembled {
@@ -341,30 +213,6 @@ impl Head {
         }
         stream::assemble(Endpoint::named(&self.endpoint).unwrap_or_default(), stream)
     }
-
-    /// The decision with its outcome, as answers have it; null without one.
-    pub fn decision_json(&self) -> Value {
-        let decision = self.decision.as_deref();
-        decision.map_or(Value::Null, |decision| {
-            decision_json(decision, self.routing_us, self.served.as_ref(), &self.attempts)
-        })
-    }
-}
-
-/// A decision with its outcome, as answers have it (contract 6.3).
-pub fn decision_json(
-    decision: &Decision,
-    routing_us: u64,
-    served: Option<&Served>,
-    attempts: &[Attempt],
-) -> Value {
-    let mut shown = json!(decision);
-    if let Some(fields) = shown.as_object_mut() {
-        fields.insert("routing_us".into(), routing_us.into());
-        fields.insert("served".into(), json!(served));
-        fields.insert("attempts".into(), json!(attempts));
-    }
-    shown
 }
 
 /// A duration in whole microseconds.

@@ -1,6 +1,8 @@
 //! What is shown of a capture, and how its head is kept.
 
 use super::*;
+use serde_json::json;
+
 use crate::capture::fixtures::capture;
 use rerouter_base::id::Random;
 
@@ -24,13 +26,13 @@ fn the_summary_is_the_contract_s() {
         "attempts": 1, "replayable": true, "not_replayable": null, "replay_of": null,
         "replayed_by": null, "shadow_of": null, "imported": false,
     });
-    assert_eq!(capture.summary(), expected);
+    assert_eq!(json!(capture.head.summary()), expected);
 }
 
 #[test]
 fn the_whole_holds_exact_bodies_and_the_full_decision() {
     let mut capture = capture(0, &UserId::known("usr_1"), &Random::seeded(1));
-    let whole = capture.whole();
+    let whole = json!(capture.whole());
     assert_eq!(
         whole["request"],
         json!({"headers": {"accept": "a, b"}, "body": "{\"model\": \"auto\"}", "truncated": false})
@@ -48,16 +50,16 @@ fn the_whole_holds_exact_bodies_and_the_full_decision() {
     capture.bodies.request = Bytes::from_static(b"\xff\x00");
     capture.bodies.response =
         Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n");
-    let whole = capture.whole();
+    let whole = json!(capture.whole());
     assert_eq!(
         (&whole["request"]["body"], &whole["request"]["body_base64"]),
         (&Value::Null, &json!("/wA="))
     );
     assert_eq!(whole["response"]["assembled"]["choices"][0]["message"]["content"], "hi");
     capture.bodies.response = Bytes::new();
-    assert_eq!(capture.whole()["response"]["body"], Value::Null);
+    assert_eq!(json!(capture.whole())["response"]["body"], Value::Null);
     capture.head.response_headers = vec![("content-length".into(), "0".into())];
-    assert_eq!(capture.whole()["response"]["body"], "");
+    assert_eq!(json!(capture.whole())["response"]["body"], "");
 }
 
 #[test]
@@ -75,16 +77,19 @@ fn what_cannot_run_again_says_why() {
     let mut capture = capture(0, &UserId::known("usr_1"), &Random::seeded(1));
     assert!(capture.head.check_replayable().is_ok());
     capture.head.redacted = true;
-    assert_eq!(capture.summary()["not_replayable"], "redacted");
+    assert_eq!(json!(capture.head.summary())["not_replayable"], "redacted");
     capture.head.request_truncated = true;
-    assert_eq!(capture.summary()["not_replayable"], "truncated");
+    assert_eq!(json!(capture.head.summary())["not_replayable"], "truncated");
     capture.head.request_captured = false;
     assert_eq!(
-        (&capture.summary()["not_replayable"], &capture.summary()["replayable"]),
+        (
+            &json!(capture.head.summary())["not_replayable"],
+            &json!(capture.head.summary())["replayable"]
+        ),
         (&json!("not_captured"), &json!(false))
     );
     assert_eq!(capture.head.check_replayable().unwrap_err().status().as_u16(), 409);
-    assert_eq!(capture.whole()["request"]["body"], Value::Null);
+    assert_eq!(json!(capture.whole())["request"]["body"], Value::Null);
 }
 
 #[test]
@@ -96,7 +101,7 @@ fn a_head_reads_back_equal_also_from_before_there_were_shadows() {
     head.shadow_of = Some(RequestId::known("req_1"));
     let agent = AgentRef { id: "agent_1".into(), name: "a".into(), etag: "e".into() };
     let head = head.through(None).through(Some(&agent));
-    assert_eq!((head.version, &head.summary()["agent"]), (Head::AGENT, &json!("agent_1")));
+    assert_eq!((head.version, &json!(head.summary())["agent"]), (Head::AGENT, &json!("agent_1")));
     let text = serde_json::to_vec(&head).unwrap();
     assert_eq!(serde_json::from_slice::<Head>(&text).unwrap(), head);
 }

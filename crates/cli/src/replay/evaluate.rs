@@ -20,7 +20,7 @@ use super::gate::{Bounds, GateVerdict};
 use super::{junit, report};
 use rerouter_core::config::{self, Env, Server};
 use rerouter_core::evaluate::{HealthSource, OfflineEvaluation};
-use rerouter_records::evaluation::EVALUATE_MAX;
+use rerouter_records::evaluation::{EVALUATE_MAX, EvaluationRecord};
 use rerouter_routing::Routing;
 
 #[derive(Args)]
@@ -214,14 +214,14 @@ fn offline(
     });
     progress.clear();
     done?;
-    let mut report = evaluation.report().json();
-    if let Some(fields) = report.as_object_mut() {
-        fields.insert("revision".to_owned(), revision.into());
-        fields.insert("baseline".to_owned(), arguments.baseline().into());
-        fields.insert("health".to_owned(), arguments.health.as_str().into());
-        fields.insert("limit".to_owned(), limit.into());
-    }
-    Ok(report)
+    let report = EvaluationRecord {
+        revision: Some(revision),
+        baseline: Some(arguments.baseline().to_owned()),
+        health: Some(arguments.health.as_str().to_owned()),
+        limit: Some(limit),
+        ..evaluation.report().record()
+    };
+    serde_json::to_value(report).map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
 /// Refuses options that only a gateway can serve.

@@ -1,5 +1,6 @@
 //! The filters of the list: what its form holds, and the query of the API for it.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,7 +10,8 @@ use crate::call::PageCall;
 use crate::pieces::field;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::url::encode;
-use rerouter_core::api::replays::PARAMETERS;
+use rerouter_records::replay::ReplayQuery;
+use rerouter_records::schema::names;
 
 /// The parameter of the page with the capture that one is chosen for, to compare the two.
 pub(super) const COMPARE: &str = "compare";
@@ -41,8 +43,9 @@ const STREAMS: [Choice; 2] =
 
 /// Parameters of the API that the page has as they are.
 fn shared() -> impl Iterator<Item = &'static str> {
+    static PARAMETERS: LazyLock<Vec<String>> = LazyLock::new(names::<ReplayQuery>);
     let others = ["limit", "after", "since", "until"];
-    PARAMETERS.iter().copied().filter(move |name| !others.contains(name))
+    PARAMETERS.iter().map(String::as_str).filter(move |name| !others.contains(name))
 }
 
 /// What the list is filtered by, as written.

@@ -3,18 +3,15 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
-use serde_json::Value;
+use serde::Serialize;
 
-pub(super) fn json(status: StatusCode, body: &Value) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body.to_string()));
+use super::route::ApiResult;
+use rerouter_base::error::Error;
+
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> ApiResult {
+    let body = serde_json::to_vec(body).map_err(Error::internal)?;
+    let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// 204 without a body.
-pub(super) fn no_content() -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
+    Ok(response)
 }

@@ -9,15 +9,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::body;
-use super::page::Query;
 use super::route::{ApiRequest, ApiResult, ClientOrigin, PathParams};
+use super::{body, page};
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::id::RequestId;
 use rerouter_records::page::NoQuery;
-use rerouter_records::read::{read, read_query};
+use rerouter_records::read::read;
 use rerouter_store::{Action, Change, Committed, Event, Store};
 
 /// Who calls, and with what.
@@ -31,7 +30,7 @@ pub(super) struct Call<'a> {
 impl<'a> Call<'a> {
     /// The query. 400 for parameters that it does not have.
     pub(super) fn query<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T> {
-        read_query(Query::pairs(self.request.uri().query())?)
+        page::read(self.request.uri().query())
     }
 
     /// 400 for any parameter.

@@ -2,32 +2,20 @@
 
 use std::time::Instant;
 
-use http::StatusCode;
-
-use super::answer;
-use super::page::Query;
-use super::route::{ApiRequest, ApiResult};
-use crate::app::App;
+use super::call::{Answer, Call};
 use crate::prompt::{Prompt, UnreadBody, gather, may_ask_for};
-use rerouter_access::auth::Principal;
 use rerouter_base::body_memory::BodyClass;
-use rerouter_base::error::Error;
+use rerouter_base::error::Result;
 use rerouter_captures::capture::record;
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_records::inference::DecideQuery;
+use rerouter_records::replay::DecisionRecord;
 use rerouter_routing::decide;
 
-pub(super) const PARAMETERS: &[&str] = &["endpoint"];
-
 /// `POST /v1/router/decide`: the body is a request for `endpoint`, by default a chat completion.
-pub(super) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = Query::read(request.uri().query(), PARAMETERS)?;
-    let endpoint = match query.get("endpoint") {
-        None => Endpoint::ChatCompletions,
-        Some(word) => Endpoint::named(word).ok_or_else(|| {
-            let known = Endpoint::ALL.map(Endpoint::as_str).join(", ");
-            Error::invalid("endpoint", format!("endpoint must be one of {known}."))
-        })?,
-    };
+pub(super) async fn post(call: Call<'_>, query: DecideQuery) -> Result<Answer<DecisionRecord>> {
+    let Call { app, who, request } = call;
+    let endpoint = query.endpoint.as_deref().and_then(Endpoint::named).unwrap_or_default();
     // The memory of the body was counted when it was read.
     let mut held = app.body_memory.begin(BodyClass::Requests);
     let body = request.body().clone();
@@ -43,6 +31,6 @@ pub(super) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> Ap
     let began = Instant::now();
     let inputs = gather(app, &live, app.clock.now(), &prompt, who);
     let decision = decide(&live.routing, &inputs)?;
-    let shown = record::decision_json(&decision, record::micros_of(began.elapsed()), None, &[]);
-    Ok(answer::json(StatusCode::OK, &shown))
+    let routing_us = record::micros_of(began.elapsed());
+    Ok(DecisionRecord::undone(decision, routing_us).into())
 }

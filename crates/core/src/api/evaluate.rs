@@ -4,39 +4,41 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::call::{Call, event};
-use super::page::Query;
+use super::call::Call;
 use super::replays::CAPTURE_SETTLE;
-use super::route::{ApiRequest, ProgressStep, ProgressStream};
+use super::route::{ApiRequest, ApiResult, ProgressStep, ProgressStream};
 use super::{answer, replays, routing};
 use crate::app::App;
 use crate::evaluate::{
-    self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress,
-    EvaluationReport, HealthSource,
+    self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress, HealthSource,
 };
 use rerouter_access::auth::Principal;
 use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
-use rerouter_records::evaluation::{AssumedHealth, Baseline, NewEvaluation};
+use rerouter_records::evaluation::{AssumedHealth, Baseline, EvaluationRecord, NewEvaluation};
+use rerouter_records::read::read_query;
+use rerouter_records::replay::ReplayQuery;
 use rerouter_routing::Routing;
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
 
-/// The captures that are asked for. The names are the parameters of lists, without those of pages
-/// and those that the index does not know.
-fn filter(asked: Vec<(String, String)>, reach: Reach) -> Result<CaptureFilter> {
-    let is_filter =
-        |name: &&str| !matches!(*name, "limit" | "after") && !replays::OF_HEADS.contains(name);
-    let names: Vec<_> = replays::PARAMETERS.iter().copied().filter(is_filter).collect();
-    let query = Query::of(asked, &names)?;
+/// Parameters of lists that do not select captures by the index.
+const OF_LISTS: [&str; 4] = ["limit", "after", "stream", "replay"];
+
+/// The captures that are asked for, by the other parameters of lists.
+fn filter(asked: Map<String, Value>, reach: Reach) -> Result<CaptureFilter> {
+    if let Some(name) = asked.keys().find(|name| OF_LISTS.contains(&name.as_str())) {
+        return Err(Error::invalid(name.clone(), format!("Unknown parameter {name}.")));
+    }
+    let asked = asked.into_iter().map(|(name, value)| text(name, value));
+    let query: ReplayQuery = read_query(asked.collect::<Result<_>>()?)?;
     let mut filter = replays::filter(&query, reach)?;
-    if ["shadow", "shadow_of"].iter().all(|name| query.get(name).is_none()) {
+    if query.shadow.is_none() && query.shadow_of.is_none() {
         // The evaluation counts what it skips.
         filter.shadows = Shadows::With;
     }
@@ -48,13 +50,12 @@ pub(super) async fn post(
     who: &Principal,
     request: &ApiRequest,
 ) -> Result<ProgressStream> {
-    Query::read(request.uri().query(), &[])?;
+    let call = Call { app, who, request };
+    call.no_query()?;
     let lines = wants_lines(request.headers());
-    let asked: NewEvaluation = Call { app, who, request }.optional()?;
+    let asked: NewEvaluation = call.optional()?;
     let document = document(&asked.document)?;
-    let filtered = asked.filter.unwrap_or_default();
-    let filtered = filtered.into_iter().map(|(name, value)| text(name, value));
-    let filtered = filtered.collect::<Result<Vec<_>>>()?;
+    let filter = filter(asked.filter.unwrap_or_default(), app.auth.reach(who))?;
     let (health_of, baseline_of) =
         (asked.health.unwrap_or_default(), asked.baseline.unwrap_or_default());
     if document.is_some() {
@@ -73,18 +74,20 @@ pub(super) async fn post(
     };
     let health = health_source(app, health_of, &candidate, &live.routing);
     let baseline = (baseline_of == Baseline::Current).then(|| Document::Live(live));
-    let filter = filter(filtered, app.auth.reach(who))?;
     // Wait for captures of answers that the caller has seen.
     app.captures.settle(filter.reach.owner(), CAPTURE_SETTLE).await;
-    let heading = json!({
-        "revision": candidate.routing().revision(), "baseline": baseline_of,
-        "health": health_of, "limit": asked.limit,
-    });
+    let heading = EvaluationRecord {
+        revision: Some(candidate.routing().revision().to_owned()),
+        baseline: Some(baseline_of.as_str().to_owned()),
+        health: Some(health_of.as_str().to_owned()),
+        limit: Some(asked.limit),
+        ..EvaluationRecord::default()
+    };
     // The report of a given document reveals captured text, as its expressions may ask anything.
     let others = filter.reach.owner() != who.user_id().as_ref();
     if let (Document::Given(given), true) = (&candidate, others) {
         let (action, revision) = (Action::CaptureEvaluate, given.revision());
-        app.store.note(event(app, who, request, action, "config", revision)).await?;
+        app.store.note(call.event(action, "config", revision)).await?;
     }
     let asked = Evaluation {
         candidate,
@@ -136,7 +139,7 @@ fn current(
 async fn pass_on(
     mut told: mpsc::Receiver<EvaluationEvent>,
     step: mpsc::Sender<ProgressStep>,
-    heading: Value,
+    heading: EvaluationRecord,
 ) {
     loop {
         let event = tokio::select! {
@@ -145,9 +148,15 @@ async fn pass_on(
         };
         let next = match event {
             Some(EvaluationEvent::Progress(progress)) => ProgressStep::Line(line(progress)),
-            Some(EvaluationEvent::Done(report)) => ProgressStep::Answer(
-                report.map(|report| answer::json(StatusCode::OK, &whole(heading.clone(), &report))),
-            ),
+            Some(EvaluationEvent::Done(report)) => {
+                ProgressStep::Answer(report.and_then(|report| {
+                    let EvaluationRecord { revision, baseline, health, limit, .. } =
+                        heading.clone();
+                    let asked =
+                        EvaluationRecord { revision, baseline, health, limit, ..report.record() };
+                    answer::json(StatusCode::OK, &asked)
+                }))
+            }
             None => {
                 ProgressStep::Answer(Err(Error::panicked("an evaluation ended without a result")))
             }
@@ -167,19 +176,10 @@ fn line(progress: EvaluationProgress) -> Value {
     })
 }
 
-/// The report, with what was asked for.
-fn whole(heading: Value, report: &EvaluationReport) -> Value {
-    let mut whole = report.json();
-    if let (Some(fields), Value::Object(heading)) = (whole.as_object_mut(), heading) {
-        fields.extend(heading);
-    }
-    whole
-}
-
-fn at_once(lines: bool, response: http::Response<Bytes>) -> ProgressStream {
+fn at_once(lines: bool, answer: ApiResult) -> ProgressStream {
     let (step, steps) = mpsc::channel(1);
     // The channel has room for one.
-    let _sent = step.try_send(ProgressStep::Answer(Ok(response)));
+    let _sent = step.try_send(ProgressStep::Answer(answer));
     ProgressStream { lines, steps }
 }
 

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use serde_json::json;
 
 use super::answer;
-use super::page::Query;
 use super::replays::CAPTURE_SETTLE;
 use crate::app::{App, Live};
 use crate::evaluate::{
     self, CaptureLimits, Document, Evaluation, EvaluationReport, HealthSource, share,
 };
 use rerouter_base::error::{Error, Kind, Result};
+use rerouter_records::error::ManagementError;
+use rerouter_records::routing::GateQuery;
 use rerouter_routing::Routing;
 use rerouter_store::CaptureFilter;
 
@@ -39,26 +39,17 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// The parameters of a gated change.
-    pub(super) const PARAMETERS: &[&str] = &["max_changed", "forbid_unroutable", "allow_empty"];
-
     /// Reads the gate; `None` if no condition is given.
-    pub(super) fn read(query: &Query) -> Result<Option<Gate>> {
-        let truth = |name: &str| match query.get(name) {
-            None | Some("false") => Ok(false),
-            Some("true") => Ok(true),
-            Some(_) => Err(Error::invalid(name, format!("{name} must be true or false."))),
-        };
+    pub(super) fn read(query: &GateQuery) -> Result<Option<Gate>> {
         let refused =
             || Error::invalid("max_changed", format!("max_changed must be {}.", share::SPELLINGS));
-        let max_changed = query
-            .get("max_changed")
-            .map(|text| share::read(text).ok_or_else(refused))
-            .transpose()?;
+        let max_changed = query.max_changed.as_deref();
         let gate = Gate {
-            max_changed,
-            forbid_unroutable: truth("forbid_unroutable")?,
-            allow_empty: truth("allow_empty")?,
+            max_changed: max_changed
+                .map(|text| share::read(text).ok_or_else(refused))
+                .transpose()?,
+            forbid_unroutable: query.forbid_unroutable,
+            allow_empty: query.allow_empty,
         };
         if gate.allow_empty && gate.max_changed.is_none() && !gate.forbid_unroutable {
             return Err(Error::invalid(
@@ -111,11 +102,13 @@ impl Gate {
         if !examples {
             report.forget_examples();
         }
-        Ok(self.against(&report).map(|why| {
-            let word = Kind::GateRefused.row().word;
-            let body = json!({ "error": word, "detail": why, "report": report.json() });
-            answer::json(StatusCode::CONFLICT, &body)
-        }))
+        let refusal = self.against(&report).map(|why| ManagementError {
+            error: Kind::GateRefused.row().word.to_owned(),
+            detail: why,
+            report: Some(Box::new(report.record())),
+            ..ManagementError::default()
+        });
+        refusal.map(|refusal| answer::json(StatusCode::CONFLICT, &refusal)).transpose()
     }
 
     /// Why the report refuses the change.

@@ -2,23 +2,19 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use jiff::Timestamp;
-use serde_json::json;
 
-use super::answer;
-use super::call::event;
-use super::page::Query;
-use super::route::{ApiRequest, ApiResult};
+use super::call::{Answer, Call};
 use crate::app::App;
 use crate::config::CaptureSettings;
-use rerouter_access::auth::{CaptureLevel, Principal};
+use rerouter_access::auth::CaptureLevel;
 use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{ID_PRECISION_US, KeyId, RequestId, UserId};
 use rerouter_captures::archive::SEGMENT_SHARE;
 use rerouter_captures::capture::record::{Bodies, Capture};
+use rerouter_records::replay::{Import, ImportObject, ImportQuery};
 use rerouter_store::Action;
 
 /// Largest lead of an imported capture's time over the clock here.
@@ -27,9 +23,9 @@ const IMPORT_AHEAD: Duration = Duration::from_secs(300);
 /// `POST /v1/router/replay/import`. All lines are read before any is stored: one invalid line
 /// refuses them all. Captures older than the retention are skipped and counted. Of the others the
 /// gateway keeps what it would keep of its own.
-pub(super) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = Query::read(request.uri().query(), &["owner"])?;
-    let owner = query.get("owner").map(|owner| known_user(app, owner)).transpose()?;
+pub(super) async fn post(call: Call<'_>, query: ImportQuery) -> Result<Answer<Import>> {
+    let Call { app, request, .. } = call;
+    let owner = query.owner.map(|owner| known_user(app, &owner)).transpose()?;
     let settings = &app.server.capture;
     if !settings.enabled {
         return Err(Error::new(
@@ -54,13 +50,16 @@ pub(super) async fn post(app: &App, who: &Principal, request: &ApiRequest) -> Ap
         .collect();
     let left_out = read - captures.len() as u64;
     let of = request.extensions().get::<RequestId>().map_or_else(String::new, ToString::to_string);
-    app.store.note(event(app, who, request, Action::CaptureImport, "request", &of)).await?;
+    app.store.note(call.event(Action::CaptureImport, "request", &of)).await?;
     let done = app.archive.import(captures, age / SEGMENT_SHARE).await?;
-    let body = json!({
-        "object": "import", "imported": done.imported, "existing": done.existing,
-        "expired": expired, "refused": done.refused + left_out,
-    });
-    Ok(answer::json(StatusCode::OK, &body))
+    let import = Import {
+        object: ImportObject::It,
+        imported: done.imported,
+        existing: done.existing,
+        expired,
+        refused: done.refused + left_out,
+    };
+    Ok(import.into())
 }
 
 fn known_user(app: &App, owner: &str) -> Result<UserId> {
@@ -177,7 +176,8 @@ mod tests {
             owner,
             "chat.completions",
         );
-        let text = Capture { head, bodies: Default::default() }.whole().to_string();
+        let text =
+            serde_json::to_string(&Capture { head, bodies: Default::default() }.whole()).unwrap();
         match of {
             "user" => text.replace("usr_00000000000000000000000000", "nobody"),
             "id" => text.replace("\"id\":\"req_", "\"id\":\"reg_"),

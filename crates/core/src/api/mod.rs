@@ -45,8 +45,8 @@ use std::sync::OnceLock;
 use http::Method;
 
 pub use self::node_callbacks::NODE_MODELS;
-pub use self::operations::{NODE_REPORT, ROUTES, openapi_document, openapi_file};
-pub use self::page::parameter as query_parameter;
+pub use self::operations::{NODE_REPORT, NOTED, ROUTES, openapi_document, openapi_file};
+pub use self::page::{parameter as query_parameter, read as read_query};
 pub use self::route::{
     ApiRequest, ApiResult, BodyKind, ClientOrigin, Handler, PathParams, Policy, ProgressHandler,
     ProgressStep, ProgressStream, Responder, Route,

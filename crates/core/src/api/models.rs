@@ -7,19 +7,16 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::route::{ApiRequest, ApiResult, PathParams};
 use super::{answer, page};
 use crate::app::{App, Live};
 use crate::prompt::{AGENT_PREFIX, may_call};
 use rerouter_access::auth::Principal;
-use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
+use rerouter_records::model::{MODELS_PAGE, ModelLifecycle, ModelList, ModelObject, ModelRecord};
+use rerouter_records::page::ListObject;
 use rerouter_routing::Refusal;
-
-/// Models on a page of Anthropic's list: the most that its API gives.
-pub(super) const MODELS_PAGE: usize = 1_000;
 
 /// `owned_by` of aliases and agents.
 const OURS: &str = "rerouter";
@@ -37,16 +34,16 @@ pub(super) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> Ap
     let models = known(app, &live, who);
     let body = if wants_anthropic(request) {
         let (shown, has_more) = cut(&models, request.uri().query())?;
-        json!({
-            "data": shown.iter().map(anthropic).collect::<Vec<Value>>(),
-            "has_more": has_more,
-            "first_id": shown.first().map(|model| &model.id),
-            "last_id": shown.last().map(|model| &model.id),
-        })
+        ModelList::Anthropic {
+            data: shown.iter().map(anthropic).collect(),
+            has_more,
+            first_id: shown.first().map(|model| model.id.to_string()),
+            last_id: shown.last().map(|model| model.id.to_string()),
+        }
     } else {
-        json!({ "object": "list", "data": models.iter().map(openai).collect::<Vec<Value>>() })
+        ModelList::OpenAi { object: ListObject::It, data: models.iter().map(openai).collect() }
     };
-    Ok(answer::json(StatusCode::OK, &body))
+    answer::json(StatusCode::OK, &body)
 }
 
 /// `GET /v1/models/{id}`; slashes may be written as `%2F`.
@@ -60,7 +57,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
     let found = found.or_else(|| under_pattern(&live, who, &id));
     let model = found.ok_or_else(|| Error::from(Refusal::ModelNotFound { model: id.clone() }))?;
     let body = if wants_anthropic(request) { anthropic(&model) } else { openai(&model) };
-    Ok(answer::json(StatusCode::OK, &body))
+    answer::json(StatusCode::OK, &body)
 }
 
 /// The models that the caller may request, without duplicates: an alias hides a direct name.
@@ -108,19 +105,24 @@ fn wants_anthropic(request: &ApiRequest) -> bool {
     request.headers().contains_key("anthropic-version")
 }
 
-fn openai(model: &Model<'_>) -> Value {
-    json!({
-        "id": model.id, "object": "model", "created": model.since.as_second(),
-        "owned_by": model.owner
-    })
+fn openai(model: &Model<'_>) -> ModelRecord {
+    ModelRecord::OpenAi {
+        id: model.id.to_string(),
+        object: ModelObject::It,
+        created: model.since.as_second(),
+        owned_by: model.owner.to_owned(),
+    }
 }
 
-fn anthropic(model: &Model<'_>) -> Value {
-    // Listed models are always active.
-    json!({
-        "type": "model", "id": model.id, "display_name": model.id,
-        "created_at": rfc3339(model.since), "lifecycle": "active"
-    })
+fn anthropic(model: &Model<'_>) -> ModelRecord {
+    ModelRecord::Anthropic {
+        kind: ModelObject::It,
+        id: model.id.to_string(),
+        display_name: model.id.to_string(),
+        created_at: model.since.into(),
+        // Listed models are always active.
+        lifecycle: ModelLifecycle::It,
+    }
 }
 
 /// A page of Anthropic's list, and whether more follow. Without `limit`: all models.

@@ -3,54 +3,61 @@
 use std::sync::Arc;
 
 use http::Method;
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use super::route::{Policy, Responder, Route};
-use rerouter_records::schema::SchemaOf;
+use rerouter_records::schema::{self, SchemaOf};
+use rerouter_store::Action;
 
 /// A row of the table.
 pub(super) struct Operation {
     pub(super) route: Route,
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
+    /// What the variable parts of the path are.
+    pub(super) parts: &'static [&'static str],
+    pub(super) noted: Noted,
     /// Schema of the request body.
-    pub(super) takes: Option<Shape>,
+    pub(super) takes: Option<SchemaOf>,
     /// Whether an empty body counts as `{}`.
     pub(super) takes_nothing: bool,
     /// Status and schema of a success.
-    pub(super) gives: (u16, Option<Shape>),
+    pub(super) gives: (u16, Option<SchemaOf>),
     /// Error statuses beside those of every operation of the surface.
     pub(super) refuses: &'static [u16],
-    pub(super) query: Parameters,
+    pub(super) query: Option<QueryOf>,
 }
 
-/// The schema of a body.
-#[derive(Clone, Copy)]
-pub(super) enum Shape {
-    /// In `schemas.json`.
-    Named(&'static str),
-    Of(SchemaOf),
-}
+/// Gives the schema of a query.
+type QueryOf = fn() -> Arc<Value>;
 
-/// The parameters of a query.
+/// How the audit learns of a success.
 #[derive(Clone, Copy)]
-pub(super) enum Parameters {
-    /// Described in `openapi/descriptions.rs`.
-    Named(&'static [&'static str]),
-    Of(fn() -> Arc<Value>),
+pub(super) enum Noted {
+    /// By a row with this action.
+    As(Action),
+    /// Not at all. An evaluation that reads captures of others has a row nevertheless.
+    ChangesNothing,
+    /// Not at all: it is captured. An admin's reroute of another user's capture has a row
+    /// nevertheless.
+    Captured,
+    /// Not at all: a node reports of itself, which is logged.
+    Reported,
 }
 
 /// What answers an operation, with what it takes and gives.
 pub(super) struct Handled {
     pub(super) responder: Responder,
-    pub(super) takes: Option<Shape>,
+    pub(super) takes: Option<SchemaOf>,
     pub(super) takes_nothing: bool,
-    pub(super) gives: (u16, Option<Shape>),
-    pub(super) query: Parameters,
+    pub(super) gives: (u16, Option<SchemaOf>),
+    pub(super) query: Option<QueryOf>,
 }
 
 /// A handler with typed records: `call!(HANDLER, query TYPE, KIND TYPE => STATUS TYPE)`, where KIND
-/// is `body`, `optional`, `patch`, `optional_patch` or `events`.
+/// is `body`, `optional`, `patch`, `optional_patch` or `events`; or a [`BodyKind`] after `raw`,
+/// where the handler reads the body itself.
 macro_rules! call {
     ($handler:path $(, query $query:ty)? => $status:literal $($gives:ty)?) => {
         Handled {
@@ -75,6 +82,16 @@ macro_rules! call {
     };
     ($handler:path, events $takes:ty => $status:literal $($gives:ty)?) => {
         call!(@body Events body false, $handler, $takes, $status, [$($gives)?])
+    };
+    ($handler:path, raw $kind:ident $takes:ty $(, query $query:ty)?
+        => $status:literal $($gives:ty)?) => {
+        Handled {
+            responder: call!($kind, $handler, $status, [$($gives)?], [$($query)?], [] ),
+            takes: call!(@shape $takes),
+            takes_nothing: false,
+            gives: ($status, call!(@shape $($gives)?)),
+            query: call!(@query $($query)?),
+        }
     };
     (@body $kind:ident $read:ident $nothing:literal, $handler:path, $takes:ty, $status:literal,
         [$($gives:ty)?]) => {
@@ -107,9 +124,9 @@ macro_rules! call {
     (@gives) => { () };
     (@gives $gives:ty) => { $gives };
     (@shape) => { None };
-    (@shape $of:ty) => { Some(Shape::Of(schema::of::<$of>)) };
-    (@query) => { Parameters::Named(&[]) };
-    (@query $query:ty) => { Parameters::Of(schema::whole::<$query>) };
+    (@shape $of:ty) => { Some(schema::of::<$of>) };
+    (@query) => { None };
+    (@query $query:ty) => { Some(schema::whole::<$query>) };
 }
 
 /// A handler that reads the request itself.
@@ -127,21 +144,16 @@ macro_rules! here {
 
 impl Handled {
     pub(super) const fn by(responder: Responder) -> Self {
-        Handled {
-            responder,
-            takes: None,
-            takes_nothing: false,
-            gives: (200, None),
-            query: Parameters::Named(&[]),
-        }
+        Handled { responder, takes: None, takes_nothing: false, gives: (200, None), query: None }
     }
 }
 
 macro_rules! methods {
-    ($($name:ident $method:ident),*) => {
+    ($($name:ident $method:ident $(($noted:ident: $kind:ty))?),*) => {
         $(pub(super) const fn $name(
             path: &'static str,
             policy: Policy,
+            $($noted: $kind,)?
             by: Handled,
             id: &'static str,
             summary: &'static str,
@@ -149,38 +161,37 @@ macro_rules! methods {
             let Handled { responder, takes, takes_nothing, gives, query } = by;
             Operation {
                 route: Route { method: Method::$method, path, policy, responder },
-                id, summary, takes, takes_nothing, gives, refuses: &[], query,
+                id, summary, parts: &[], noted: methods!(@noted $($noted)?),
+                takes, takes_nothing, gives, refuses: &[], query,
             }
         })*
     };
+    (@noted) => { Noted::ChangesNothing };
+    (@noted $noted:ident) => { $noted };
 }
-methods!(get GET, post POST, put PUT, patch PATCH, delete DELETE);
+methods!(
+    get GET,
+    post POST (noted: Noted),
+    put PUT (noted: Noted),
+    patch PATCH (noted: Noted),
+    delete DELETE (noted: Noted)
+);
 
 impl Operation {
-    pub(super) const fn takes(mut self, schema: &'static str) -> Self {
-        self.takes = Some(Shape::Named(schema));
-        self
-    }
-
     /// A body that the handler reads itself.
-    pub(super) const fn takes_a(mut self, of: SchemaOf) -> Self {
-        self.takes = Some(Shape::Of(of));
+    pub(super) const fn takes<T: JsonSchema>(mut self) -> Self {
+        self.takes = Some(schema::of::<T>);
         self
     }
 
-    /// As [`Operation::takes_a`]; an empty body counts as `{}`.
-    pub(super) const fn may_take_a(mut self, of: SchemaOf) -> Self {
+    /// As [`Operation::takes`]; an empty body counts as `{}`.
+    pub(super) const fn may_take<T: JsonSchema>(mut self) -> Self {
         self.takes_nothing = true;
-        self.takes_a(of)
+        self.takes::<T>()
     }
 
-    pub(super) const fn gives(mut self, status: u16, schema: &'static str) -> Self {
-        self.gives = (status, Some(Shape::Named(schema)));
-        self
-    }
-
-    pub(super) const fn gives_nothing(mut self) -> Self {
-        self.gives = (204, None);
+    pub(super) const fn gives<T: JsonSchema>(mut self) -> Self {
+        self.gives = (200, Some(schema::of::<T>));
         self
     }
 
@@ -189,8 +200,15 @@ impl Operation {
         self
     }
 
-    pub(super) const fn query(mut self, names: &'static [&'static str]) -> Self {
-        self.query = Parameters::Named(names);
+    /// A query that the handler reads itself.
+    pub(super) const fn query<T: JsonSchema + 'static>(mut self) -> Self {
+        self.query = Some(schema::whole::<T>);
+        self
+    }
+
+    /// What the variable parts of the path are.
+    pub(super) const fn at(mut self, parts: &'static [&'static str]) -> Self {
+        self.parts = parts;
         self
     }
 }

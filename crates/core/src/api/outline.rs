@@ -1,33 +1,36 @@
 //! The ways through a routing document: aliases, recipes, rules and targets, with names resolved.
 
-use serde_json::{Value, json};
-
+use rerouter_records::routing::{
+    Outline, OutlinedAlias, OutlinedRecipe, OutlinedRule, OutlinedShadow, OutlinedTarget,
+};
 use rerouter_routing::{Routing, Rule, WeightedTarget};
 
 /// The document as a graph, in document order. Targets have the names that usage counts them by.
-pub(super) fn outline(routing: &Routing) -> Value {
-    let aliases =
-        routing.aliases().map(|(name, recipe)| json!({ "name": name, "recipe": recipe.name() }));
-    let aliases: Vec<Value> = aliases.collect();
-    let recipes = routing.recipes().iter().map(|recipe| {
-        let shadow = recipe.shadow().map(
-            |shadow| json!({ "target": &*shadow.target.entry().name, "percent": shadow.percent }),
-        );
-        let rules: Vec<Value> = recipe.rules().iter().map(rule).collect();
-        json!({ "name": recipe.name(), "rules": rules, "shadow": shadow })
+pub(super) fn outline(routing: &Routing) -> Outline {
+    let aliases = routing.aliases().map(|(name, recipe)| OutlinedAlias {
+        name: name.to_owned(),
+        recipe: recipe.name().to_owned(),
     });
-    let recipes: Vec<Value> = recipes.collect();
-    json!({ "aliases": aliases, "recipes": recipes })
+    let recipes = routing.recipes().iter().map(|recipe| OutlinedRecipe {
+        name: recipe.name().to_owned(),
+        rules: recipe.rules().iter().map(rule).collect(),
+        shadow: recipe.shadow().map(|shadow| OutlinedShadow {
+            target: shadow.target.entry().name.to_string(),
+            percent: shadow.percent,
+        }),
+    });
+    Outline { aliases: aliases.collect(), recipes: recipes.collect() }
 }
 
-fn rule(rule: &Rule) -> Value {
-    let target = |choice: &WeightedTarget| {
-        let name = &*choice.target().entry().name;
-        json!({ "target": name, "weight": choice.weight() })
+fn rule(rule: &Rule) -> OutlinedRule {
+    let target = |choice: &WeightedTarget| OutlinedTarget {
+        target: choice.target().entry().name.to_string(),
+        weight: choice.weight(),
     };
-    json!({
-        "name": rule.name(), "when": rule.when().map(|when| when.text()),
-        "strategy": rule.strategy().as_str(),
-        "targets": rule.choices().iter().map(target).collect::<Vec<Value>>(),
-    })
+    OutlinedRule {
+        name: rule.name().to_owned(),
+        when: rule.when().map(|when| when.text().to_owned()),
+        strategy: rule.strategy().as_str().to_owned(),
+        targets: rule.choices().iter().map(target).collect(),
+    }
 }

@@ -2,7 +2,6 @@
 
 use http::StatusCode;
 use http::header::SET_COOKIE;
-use serde_json::json;
 
 use super::answer;
 use super::body::check_name;
@@ -19,6 +18,7 @@ use rerouter_records::account::{
     Authentication, CredentialKind, LoggedIn, Login, NewAccount, PasswordChange, Registered,
     TokenType, User, Version,
 };
+use rerouter_records::health::{Health, HealthWord};
 use rerouter_records::node::NoBody;
 use rerouter_records::user::EMAIL_BYTES;
 use rerouter_store::{Action, Role, SessionRow, StoreError, UserRow};
@@ -30,26 +30,21 @@ pub const PASSWORD_MIN: usize = 8;
 /// Longest password in bytes: hashing stays cheap to refuse.
 pub const PASSWORD_MAX: usize = 1024;
 
-pub async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
-    Ok(match app.unready().await {
-        None => {
-            let mut health = json!({"status": "ok", "store": "ok", "revision": app.revision()});
-            let objects = app.archive.objects_answer();
-            let objects =
-                objects.map(|answer| if answer { "ok" } else { "unavailable" }.to_owned());
-            let clock = app.clock.machine_ahead().and_then(wrong_clock);
-            for (name, value) in [("objects", objects), ("clock", clock)] {
-                if let (Some(value), Some(health)) = (value, health.as_object_mut()) {
-                    health.insert(name.to_owned(), value.into());
-                }
-            }
-            answer::json(StatusCode::OK, &health)
-        }
-        Some(why) => answer::json(
-            StatusCode::SERVICE_UNAVAILABLE,
-            &json!({"status": "unavailable", "reason": why}),
-        ),
-    })
+pub(super) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
+    let reason = app.unready().await;
+    let word = |answers| if answers { HealthWord::Ok } else { HealthWord::Unavailable };
+    let ready = reason.is_none();
+    let clock = app.clock.machine_ahead().and_then(wrong_clock);
+    let health = Health {
+        status: word(ready),
+        store: ready.then_some(HealthWord::Ok),
+        revision: ready.then(|| app.revision()),
+        objects: app.archive.objects_answer().filter(|_| ready).map(word),
+        clock: clock.filter(|_| ready),
+        reason: reason.map(str::to_owned),
+    };
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    answer::json(status, &health)
 }
 
 pub(super) async fn version(_: Call<'_>) -> Result<Answer<Version>> {

@@ -5,14 +5,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use http::StatusCode;
-use jiff::Timestamp;
-use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::call::event;
-use super::page::{self, Query};
-use super::route::{ApiRequest, ApiResult, ClientOrigin, PathParams};
-use super::{answer, audit};
+use super::call::{Answer, Call};
+use super::route::{ApiRequest, ApiResult, PathParams};
+use super::{answer, audit, page};
 use crate::app::App;
 use crate::evaluate::{self, compare};
 use rerouter_access::auth::Principal;
@@ -21,7 +18,12 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_captures::archive::{Archive, HeadPage};
 use rerouter_captures::capture::queue::CaptureQueue;
-use rerouter_captures::capture::record::{Capture, CaptureState, Head};
+use rerouter_captures::capture::record::{Capture, Head};
+use rerouter_records::Time;
+use rerouter_records::page::ListObject;
+use rerouter_records::replay::{
+    CaptureQuery, DeletionQuery, Erased, ErasureQuery, ReplayList, ReplayQuery,
+};
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
 
 /// Longest wait of a reader for captures that are still to be written.
@@ -32,49 +34,23 @@ const CAPTURE_COMES_INTERVAL: Duration = Duration::from_millis(50);
 /// twice.
 const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 
-/// Query parameters of the list.
-pub const PARAMETERS: &[&str] = &[
-    "limit",
-    "after",
-    "since",
-    "until",
-    "alias",
-    "recipe",
-    "provider",
-    "model",
-    "decided_provider",
-    "decided_model",
-    "status",
-    "state",
-    "key",
-    "replay_of",
-    "shadow",
-    "shadow_of",
-    "owner",
-    "stream",
-    "replay",
-];
-/// What captures are deleted by: one of these is needed.
-pub(super) const ERASED_BY: &[&str] = &["user", "key", "until"];
-/// Parameters of the list that are read from the captures themselves, not from the index.
-pub(super) const OF_HEADS: &[&str] = &["stream", "replay"];
-/// Pages of the index that one page of a list reads to satisfy [`OF_HEADS`], and their captures.
+/// Pages of the index that one page of a list reads where the index does not know what is asked
+/// for, and their captures.
 const HEAD_PAGES: (usize, usize) = (10, 200);
 /// Maximum number of entries in `status`.
 const STATUSES: usize = 32;
 
-pub async fn list(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let reach = app.auth.reach(who);
+pub(super) async fn list(call: Call<'_>, query: ReplayQuery) -> Result<Answer<ReplayList>> {
+    let (app, reach) = (call.app, call.app.auth.reach(call.who));
     app.captures.settle(reach.owner(), CAPTURE_SETTLE).await;
-    let body = summaries(&app.archive, &reach, request.uri().query()).await?;
-    Ok(answer::json(StatusCode::OK, &body))
+    Ok(summaries(&app.archive, &reach, &query).await?.into())
 }
 
-pub async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let with = Readings::read(&Query::read(request.uri().query(), &["with"])?)?;
-    let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
-    let capture = look_up(&app.archive, &app.captures, &app.auth.reach(who), id).await?;
-    note_foreign(app, who, request, &capture).await?;
+pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+    let call = Call { app, who, request };
+    let with = Readings::read(&call.query()?)?;
+    let capture = look_up(&app.archive, &app.captures, &app.auth.reach(who), call.id()).await?;
+    note_foreign(call, &capture).await?;
     let revision = capture.head.decision.as_ref().map(|decision| decision.revision.clone());
     let document = match revision.filter(|_| with.explanation) {
         Some(revision) => evaluate::document_of(app, &revision).await,
@@ -84,19 +60,15 @@ pub async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult 
     // Rendering megabytes takes long: on a blocking thread.
     let rendered = blocking(move || {
         let mut whole = capture.whole();
-        if let Some(fields) = whole.as_object_mut() {
-            if with.conversation {
-                fields.insert("conversation".into(), capture.conversation());
-            }
-            if with.explanation {
-                let document = document.as_ref().map(evaluate::Document::routing);
-                let why = evaluate::why(&capture.head, document, may_read);
-                fields.insert("explanation".into(), why);
-            }
-        }
-        answer::json(StatusCode::OK, &whole).map(|whole| live.routing.masked(whole))
+        whole.conversation = with.conversation.then(|| capture.conversation());
+        whole.explanation = with.explanation.then(|| {
+            let document = document.as_ref().map(evaluate::Document::routing);
+            evaluate::why(&capture.head, document, may_read)
+        });
+        answer::json(StatusCode::OK, &whole)
+            .map(|answer| answer.map(|whole| live.routing.masked(whole)))
     });
-    Ok(rendered.await?)
+    rendered.await?
 }
 
 /// What a capture is given with, beside its fields.
@@ -107,9 +79,9 @@ struct Readings {
 }
 
 impl Readings {
-    fn read(query: &Query) -> Result<Self> {
+    fn read(query: &CaptureQuery) -> Result<Self> {
         let mut with = Readings::default();
-        for word in query.get("with").into_iter().flat_map(|words| words.split(',')) {
+        for word in query.with.iter().flat_map(|words| words.split(',')) {
             match word.trim() {
                 "conversation" => with.conversation = true,
                 "explanation" => with.explanation = true,
@@ -123,47 +95,42 @@ impl Readings {
     }
 }
 
-pub async fn compare(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
+pub(super) async fn compare(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+    let call = Call { app, who, request };
+    call.no_query()?;
     let params = request.extensions().get::<PathParams>().cloned().unwrap_or_default();
     let reach = app.auth.reach(who);
     let a = look_up(&app.archive, &app.captures, &reach, params.get(0)).await?;
     let b = look_up(&app.archive, &app.captures, &reach, params.get(1)).await?;
-    note_foreign(app, who, request, &a).await?;
-    note_foreign(app, who, request, &b).await?;
+    note_foreign(call, &a).await?;
+    note_foreign(call, &b).await?;
     let live = app.live();
     let compare = move || answer::json(StatusCode::OK, &compare::compare(&a, &b));
-    Ok(blocking(move || compare().map(|body| live.routing.masked(body))).await?)
+    blocking(move || compare().map(|answer| answer.map(|body| live.routing.masked(body)))).await?
 }
 
-pub async fn delete(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = Query::read(request.uri().query(), &["replays"])?;
-    let replays = match query.get("replays") {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => return Err(Error::invalid("replays", "replays must be true or false.")),
-    };
-    let id = request.extensions().get::<PathParams>().map_or("", PathParams::first);
-    let (whose, _) = visible_soon(app, who, id).await?;
+pub(super) async fn delete(call: Call<'_>, query: DeletionQuery) -> Result<Answer<()>> {
+    let Call { app, who, .. } = call;
+    let (whose, _) = visible_soon(app, who, call.id()).await?;
     // Captures and audit are different databases: the row comes first, so that no deletion lacks
     // one.
-    app.store
-        .note(event(app, who, request, Action::CaptureDelete, "capture", whose.as_str()))
-        .await?;
-    remove(&app.captures, &app.archive, &app.auth.reach(who), id, replays).await?;
-    Ok(answer::no_content())
+    app.store.note(call.event(Action::CaptureDelete, "capture", whose.as_str())).await?;
+    let reach = app.auth.reach(who);
+    remove(&app.captures, &app.archive, &reach, call.id(), query.replays).await?;
+    Ok(().into())
 }
 
 /// `DELETE /v1/router/replay`: all captures that match everything that is named. A call that breaks
 /// off may be repeated, and goes on.
-pub(super) async fn erase(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = Query::read(request.uri().query(), ERASED_BY)?;
-    if ERASED_BY.iter().all(|name| query.get(name).is_none()) {
+pub(super) async fn erase(call: Call<'_>, query: ErasureQuery) -> Result<Answer<Erased>> {
+    let Call { app, who, request } = call;
+    let ErasureQuery { user, key, until } = query;
+    if user.is_none() && key.is_none() && until.is_none() {
         let why = "Say what to delete: name `user`, `key` or `until`, or several of them.";
         return Err(Error::new(Kind::InvalidRequest, why));
     }
     let of_user = |id: &str| UserId::parse(id).or((id == "usr_admin").then(UserId::admin));
-    let reach = match read(&query, "user", "the id of a user", of_user)? {
+    let reach = match read("user", user.as_deref(), "the id of a user", of_user)? {
         None => app.auth.reach(who),
         Some(user) if who.is_admin() => Reach::Owner(user),
         Some(_) => {
@@ -171,13 +138,17 @@ pub(super) async fn erase(app: &App, who: &Principal, request: &ApiRequest) -> A
             return Err(Error::new(Kind::Forbidden, why).at("user"));
         }
     };
-    let filter = CaptureFilter { shadows: Shadows::With, ..filter(&query, reach)? };
+    let filter = CaptureFilter {
+        reach,
+        key: read("key", key.as_deref(), "the id of a key", KeyId::parse)?,
+        until_us: until.map(|until| until.0.as_microsecond()),
+        shadows: Shadows::With,
+        ..CaptureFilter::default()
+    };
     let _counted = super::limits::draw(app, who)?;
     let named = request.uri().query().unwrap_or_default();
-    let event = event(app, who, request, Action::CaptureErase, "captures", named);
-    app.store.note(event).await?;
-    let deleted = erase_all(app, &filter).await?;
-    Ok(answer::json(StatusCode::OK, &json!({ "deleted": deleted })))
+    app.store.note(call.event(Action::CaptureErase, "captures", named)).await?;
+    Ok(Erased { deleted: erase_all(app, &filter).await? }.into())
 }
 
 /// Deletes all captures that match, also those under way here. Returns how many were written.
@@ -200,15 +171,10 @@ async fn flush(queue: &CaptureQueue) -> Result<()> {
 }
 
 /// Audits that an admin reads this capture, if it is another user's.
-async fn note_foreign(
-    app: &App,
-    who: &Principal,
-    request: &ApiRequest,
-    capture: &Capture,
-) -> Result<()> {
-    let address = request.extensions().get::<ClientOrigin>().and_then(|client| client.address);
-    let by = (request.extensions().get::<RequestId>().cloned(), address);
-    audit::foreign(app, who, Action::CaptureRead, (&capture.head.id, &capture.head.owner), by).await
+async fn note_foreign(call: Call<'_>, capture: &Capture) -> Result<()> {
+    let by = (call.request.extensions().get::<RequestId>().cloned(), call.client().address);
+    let whose = (&capture.head.id, &capture.head.owner);
+    audit::foreign(call.app, call.who, Action::CaptureRead, whose, by).await
 }
 
 fn absent() -> Error {
@@ -325,13 +291,10 @@ async fn find(archive: &Archive, reach: &Reach, id: &str) -> Result<Capture> {
     archive.get(&id).await?.filter(read).ok_or_else(absent)
 }
 
-async fn summaries(archive: &Archive, reach: &Reach, query: Option<&str>) -> Result<Value> {
-    let query = Query::read(query, PARAMETERS)?;
-    let limit = query.limit()?;
-    let after = read(&query, "after", "the id of a replay", RequestId::parse)?;
-    let filter = filter(&query, reach.clone())?;
-    let flag = |name| read(&query, name, "true or false", |text| text.parse::<bool>().ok());
-    let (stream, replay) = (flag("stream")?, flag("replay")?);
+async fn summaries(archive: &Archive, reach: &Reach, query: &ReplayQuery) -> Result<ReplayList> {
+    let ReplayQuery { limit, stream, replay, .. } = *query;
+    let after = read("after", query.after.as_deref(), "the id of a replay", RequestId::parse)?;
+    let filter = filter(query, reach.clone())?;
     let fits = |head: &Head| {
         stream.is_none_or(|stream| head.stream == stream)
             && replay.is_none_or(|replay| head.replay_of.is_some() == replay)
@@ -340,13 +303,13 @@ async fn summaries(archive: &Archive, reach: &Reach, query: Option<&str>) -> Res
         true => fitting(archive, &filter, (limit, after), &fits).await?,
         false => archive.page(filter, limit, after).await?,
     };
-    let summaries: Vec<Value> = found.heads.iter().map(Head::summary).collect();
-    let mut part =
-        page::part(&summaries, found.next.map_or(Value::Null, |next| next.as_str().into()));
-    if let Some(fields) = part.as_object_mut().filter(|_| found.unreadable > 0) {
-        fields.insert("unreadable".to_owned(), found.unreadable.into());
-    }
-    Ok(part)
+    Ok(ReplayList {
+        object: ListObject::It,
+        data: found.heads.iter().map(Head::summary).collect(),
+        has_more: found.next.is_some(),
+        next: found.next,
+        unreadable: Some(found.unreadable).filter(|unreadable| *unreadable > 0),
+    })
 }
 
 /// A page of captures whose heads fit, out of several pages of the index.
@@ -378,61 +341,43 @@ async fn fitting(
 }
 
 /// The filter of a list or an evaluation.
-pub(super) fn filter(query: &Query, reach: Reach) -> Result<CaptureFilter> {
-    let reach = page::narrowed(query, reach, "captures")?;
-    let text = |name| query.get(name).map(str::to_owned);
-    let time = |name| {
-        read(query, name, "an RFC 3339 time", |text| {
-            text.parse().ok().map(Timestamp::as_microsecond)
-        })
+pub(super) fn filter(query: &ReplayQuery, reach: Reach) -> Result<CaptureFilter> {
+    let replay = |name, id: &Option<String>| {
+        read(name, id.as_deref(), "the id of a replay", RequestId::parse)
     };
-    let shadow_of = read(query, "shadow_of", "the id of a replay", RequestId::parse)?;
-    let shadows = read(query, "shadow", "true or false", |text| text.parse::<bool>().ok())?;
-    let state = |text: &str| {
-        CaptureState::ALL
-            .into_iter()
-            .find(|state| state.as_str() == text)
-            .map(|state| state.as_str().to_owned())
-    };
+    let time = |at: Option<Time>| at.map(|at| at.0.as_microsecond());
+    let of_status = "a status like 200, a class like 4xx, or a list of them";
+    let asked = query.clone();
     Ok(CaptureFilter {
-        reach,
-        key: read(query, "key", "the id of a key", KeyId::parse)?,
-        since_us: time("since")?,
-        until_us: time("until")?,
-        alias: text("alias"),
-        recipe: text("recipe"),
-        provider: text("provider"),
-        model: text("model"),
-        decided_provider: text("decided_provider"),
-        decided_model: text("decided_model"),
-        statuses: read(
-            query,
-            "status",
-            "a status like 200, a class like 4xx, or a list of them",
-            statuses,
-        )?
-        .unwrap_or_default(),
-        state: read(query, "state", "completed, failed, aborted or refused", state)?,
-        replay_of: read(query, "replay_of", "the id of a replay", RequestId::parse)?,
-        shadows: match shadows.unwrap_or(shadow_of.is_some()) {
+        reach: page::within(query.owner.as_deref(), reach, "captures")?,
+        key: read("key", query.key.as_deref(), "the id of a key", KeyId::parse)?,
+        since_us: time(query.since),
+        until_us: time(query.until),
+        alias: asked.alias,
+        recipe: asked.recipe,
+        provider: asked.provider,
+        model: asked.model,
+        decided_provider: asked.decided_provider,
+        decided_model: asked.decided_model,
+        statuses: read("status", query.status.as_deref(), of_status, statuses)?.unwrap_or_default(),
+        state: query.state.map(|state| state.as_str().to_owned()),
+        replay_of: replay("replay_of", &query.replay_of)?,
+        shadows: match query.shadow.unwrap_or(query.shadow_of.is_some()) {
             true => Shadows::Only,
             false => Shadows::Without,
         },
-        shadow_of,
+        shadow_of: replay("shadow_of", &query.shadow_of)?,
     })
 }
 
 fn read<T>(
-    query: &Query,
     name: &str,
+    text: Option<&str>,
     what: &str,
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>> {
-    let Some(text) = query.get(name) else { return Ok(None) };
-    match parse(text) {
-        Some(value) => Ok(Some(value)),
-        None => Err(Error::invalid(name, format!("{name} must be {what}."))),
-    }
+    let wrong = || Error::invalid(name, format!("{name} must be {what}."));
+    text.map(|text| parse(text).ok_or_else(wrong)).transpose()
 }
 
 /// Reads `200`, `4xx` or a comma-separated list of such as ranges.

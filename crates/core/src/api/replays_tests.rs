@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use super::*;
+use jiff::Timestamp;
 use rerouter_base::id::Random;
 use rerouter_base::metrics::Metrics;
 use rerouter_base::secret::SecretBytes;
 use rerouter_captures::capture::fixtures::capture;
+use rerouter_captures::capture::record::CaptureState;
 use rerouter_store::Store;
+use serde_json::Value;
 
 struct TestReplays {
     archive: Archive,
@@ -39,6 +42,10 @@ async fn world() -> TestReplays {
     TestReplays { archive, captures, _dir: dir }
 }
 
+async fn listed(archive: &Archive, reach: &Reach, query: Option<&str>) -> Result<Value> {
+    Ok(serde_json::json!(summaries(archive, reach, &page::read(query)?).await?))
+}
+
 fn user(id: &str) -> Reach {
     Reach::Owner(UserId::known(id))
 }
@@ -46,7 +53,7 @@ fn user(id: &str) -> Reach {
 impl TestReplays {
     /// Which captures a list has, by number.
     async fn list(&self, who: &Reach, query: &str) -> Vec<usize> {
-        let body = summaries(&self.archive, who, Some(query)).await.unwrap();
+        let body = listed(&self.archive, who, Some(query)).await.unwrap();
         let number = |entry: &Value| {
             self.captures
                 .iter()
@@ -101,7 +108,7 @@ async fn pages_by_what_heads_say_have_each_capture_once() {
         let (mut found, mut after) = (Vec::new(), String::new());
         loop {
             let asked = format!("{query}{after}");
-            let page = summaries(&world.archive, &ann, Some(&asked)).await.unwrap();
+            let page = listed(&world.archive, &ann, Some(&asked)).await.unwrap();
             found.extend(world.list(&ann, &asked).await);
             let Some(next) = page["next"].as_str() else { break };
             after = format!("&after={next}");
@@ -149,14 +156,14 @@ async fn shadows_are_listed_apart_and_go_with_what_they_copy() {
 async fn pages_follow_each_other() {
     let world = world().await;
     let ann = user("usr_ann");
-    let first = summaries(&world.archive, &ann, Some("limit=3")).await.unwrap();
+    let first = listed(&world.archive, &ann, Some("limit=3")).await.unwrap();
     assert_eq!(
         (&first["has_more"], &first["next"]),
         (&Value::from(true), &Value::from(world.captures[1].head.id.as_str()))
     );
     let query = format!("limit=3&after={}", first["next"].as_str().unwrap());
     assert_eq!(world.list(&ann, &query).await, [0]);
-    let last = summaries(&world.archive, &ann, Some(&query)).await.unwrap();
+    let last = listed(&world.archive, &ann, Some(&query)).await.unwrap();
     assert_eq!((&last["has_more"], &last["next"]), (&Value::from(false), &Value::Null));
 }
 
@@ -178,7 +185,7 @@ async fn what_is_asked_wrongly_names_the_parameter() {
         ("limit=101", "limit", 400),
         ("owner=usr_bob", "owner", 403),
     ] {
-        let error = summaries(&world.archive, &ann, Some(query)).await.unwrap_err();
+        let error = listed(&world.archive, &ann, Some(query)).await.unwrap_err();
         assert_eq!((error.field(), error.status().as_u16()), (Some(field), status), "{query}");
     }
 }
@@ -354,7 +361,7 @@ async fn what_is_damaged_is_absent_to_everybody_else() {
         bytes.fill(7);
         std::fs::write(file, bytes).unwrap();
     }
-    let listed = summaries(&world.archive, &user("usr_ann"), None).await.unwrap();
+    let listed = listed(&world.archive, &user("usr_ann"), None).await.unwrap();
     assert_eq!(
         (&listed["data"], &listed["unreadable"]),
         (&serde_json::json!([]), &Value::from(4)),

@@ -4,24 +4,27 @@
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use serde_json::{Value, json};
 
 use super::answer;
-use super::call::{Call, event};
+use super::call::{Answer, Call, event};
 use super::gate::Gate;
 use super::outline::outline;
-use super::page::{self, Query};
-use super::route::{ApiRequest, ApiResult, PathParams};
+use super::route::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::config::{self, Problem};
 use crate::reload::{self, ChangeAuthor, DocumentOrigin, NotApplied, Precondition};
 use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
-use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_document::DOCUMENT_PROBLEMS;
+use rerouter_records::error::ManagementError;
 use rerouter_records::evaluation::Rollback;
+use rerouter_records::page::{Page, PageQuery};
+use rerouter_records::routing::{
+    Config, ConfigObject, ConfigSource, ConfigTaken, ListedRevision, ProblemRecord, RevisionObject,
+    RevisionRecord, Validation,
+};
 use rerouter_routing::Routing;
 use rerouter_store::{Action, DocumentRow, Event};
 
@@ -29,28 +32,31 @@ use rerouter_store::{Action, DocumentRow, Event};
 const GATE_TRIES: usize = 3;
 
 /// `GET /v1/router/config`; as YAML text if `Accept` asks for it.
-pub(super) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
+pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
+    Call { app, who, request }.no_query()?;
     let live = app.live();
     let (revision, text) = (live.routing.revision(), config::shown(live.routing.text()));
     let file = config::routing_path(&app.server);
     let source = match (&file, app.server.routing.store) {
-        (_, true) => "store",
-        (Some(_), _) => "file",
-        (None, _) => "built_in",
+        (_, true) => ConfigSource::Store,
+        (Some(_), _) => ConfigSource::File,
+        (None, _) => ConfigSource::BuiltIn,
     };
     let mut response = if wants_yaml(request.headers()) {
         let mut response = Response::new(Bytes::from(text));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
         response
     } else {
-        let file = file.map(|file| file.display().to_string());
-        let shown = json!({
-            "object": "config", "revision": revision, "live_since": rfc3339(live.since),
-            "source": source, "file": file, "document": text,
-            "outline": outline(&live.routing),
-        });
-        answer::json(StatusCode::OK, &shown)
+        let shown = Config {
+            object: ConfigObject::It,
+            revision: revision.to_owned(),
+            live_since: live.since.into(),
+            source,
+            file: file.map(|file| file.display().to_string()),
+            document: text,
+            outline: outline(&live.routing),
+        };
+        answer::json(StatusCode::OK, &shown)?
     };
     tag(&mut response, revision);
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
@@ -58,36 +64,18 @@ pub(super) async fn get(app: &App, _who: &Principal, request: &ApiRequest) -> Ap
 }
 
 pub(super) async fn put(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = Query::read(request.uri().query(), Gate::PARAMETERS)?;
-    let gate = Gate::read(&query)?;
+    let gate = Gate::read(&Call { app, who, request }.query()?)?;
     let expected = expected(request.headers())?;
     let text = document(request)?;
     let put = event(app, who, request, Action::ConfigPut, "config", "");
-    match gate {
-        None => taken(
-            reload::apply(
-                app,
-                text,
-                DocumentOrigin::Request,
-                expecting(expected.as_deref()),
-                ChangeAuthor { principal: who, event: &put },
-            )
-            .await,
-        ),
-        Some(gate) => {
-            let tried = |revision: &str| {
-                event(app, who, request, Action::CaptureEvaluate, "config", revision)
-            };
-            gated(
-                app,
-                &text,
-                expected.as_deref(),
-                &gate,
-                (ChangeAuthor { principal: who, event: &put }, &tried),
-            )
-            .await
-        }
-    }
+    let by = ChangeAuthor { principal: who, event: &put };
+    let Some(gate) = gate else {
+        let expecting = expecting(expected.as_deref());
+        return taken(reload::apply(app, text, DocumentOrigin::Request, expecting, by).await);
+    };
+    let tried =
+        |revision: &str| event(app, who, request, Action::CaptureEvaluate, "config", revision);
+    gated(app, &text, expected.as_deref(), &gate, (by, &tried)).await
 }
 
 /// A change that must pass the gate: it is evaluated on recent captures against the document that
@@ -144,61 +132,63 @@ pub(super) async fn read(
 
 /// `POST /v1/router/config/validate`: every problem and warning. Keeps nothing and reads no
 /// variable.
-pub(super) async fn validate(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let text = document(request)?;
-    let (server, mock) = (app.server.clone(), app.mock);
+pub(super) async fn validate(call: Call<'_>) -> Result<Answer<Validation>> {
+    let text = document(call.request)?;
+    let (server, mock) = (call.app.server.clone(), call.app.mock);
     let (problems, warnings) = blocking(move || config::validate(&text, &server, mock)).await?;
-    let (valid, problems, warnings) = (problems.is_empty(), listed(&problems), listed(&warnings));
-    Ok(answer::json(
-        StatusCode::OK,
-        &json!({ "valid": valid, "problems": problems, "warnings": warnings }),
-    ))
+    let valid = problems.is_empty();
+    Ok(Validation { valid, problems: listed(&problems), warnings: listed(&warnings) }.into())
 }
 
 /// `GET /v1/router/config/revisions`: earlier live documents, newest first.
-pub(super) async fn revisions(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
-    let query = Query::read(request.uri().query(), &["limit", "after"])?;
-    let limit = query.limit()?;
-    let after = query.get("after").map(str::to_owned);
+pub(super) async fn revisions(
+    call: Call<'_>,
+    query: PageQuery,
+) -> Result<Answer<Page<ListedRevision>>> {
+    let (store, PageQuery { limit, after }) = (&call.app.store, query);
     if let Some(after) = &after
-        && app.store.document(after).await.map_err(Error::store_unavailable)?.is_none()
+        && store.document(after).await.map_err(Error::store_unavailable)?.is_none()
     {
         return Err(Error::invalid("after", "after must be a revision of this list."));
     }
-    let found = app.store.documents(limit + 1, after).await.map_err(Error::store_unavailable)?;
-    let live = app.revision();
-    let record = |row: &DocumentRow| {
-        json!({
-            "object": "revision", "id": row.revision, "revision": row.revision,
-            "created_at": rfc3339(row.created_at),
-            "live_at": rfc3339(row.live_at), "live": row.revision == live,
-        })
+    let found = store.documents(limit + 1, after).await.map_err(Error::store_unavailable)?;
+    let live = call.app.revision();
+    let record = |row: DocumentRow| ListedRevision {
+        object: RevisionObject::It,
+        id: row.revision.clone(),
+        live: row.revision == live,
+        revision: row.revision,
+        created_at: row.created_at.into(),
+        live_at: row.live_at.into(),
     };
-    Ok(answer::json(StatusCode::OK, &page::list(found.iter().map(record).collect(), limit)))
+    let found = found.into_iter().map(record).collect();
+    Ok(Page::of(found, limit, |row: &ListedRevision| row.id.clone()).into())
 }
 
 /// `GET /v1/router/config/revisions/{revision}`: the text of a document that was live.
-pub(super) async fn revision(app: &App, _who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
-    let revision = request.extensions().get::<PathParams>().map_or("", PathParams::first);
+pub(super) async fn revision(call: Call<'_>) -> Result<Answer<RevisionRecord>> {
+    let (app, revision) = (call.app, call.id());
     let kept = app.store.document(revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
-    let record = json!({
-        "object": "revision", "id": revision, "revision": revision,
-        "live": revision == app.revision(), "document": config::shown(&text),
-    });
-    Ok(answer::json(StatusCode::OK, &record))
+    let record = RevisionRecord {
+        object: RevisionObject::It,
+        id: revision.to_owned(),
+        revision: revision.to_owned(),
+        live: revision == app.revision(),
+        document: config::shown(&text),
+    };
+    Ok(record.into())
 }
 
 /// `POST /v1/router/config/rollback`: makes an earlier document live again.
 pub(super) async fn rollback(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
-    Query::read(request.uri().query(), &[])?;
+    let call = Call { app, who, request };
+    call.no_query()?;
     let expected = expected(request.headers())?;
-    let Rollback { revision } = Call { app, who, request }.body()?;
+    let Rollback { revision } = call.body()?;
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
-    let event = event(app, who, request, Action::ConfigRollback, "config", &revision);
+    let event = call.event(Action::ConfigRollback, "config", &revision);
     taken(
         reload::apply(
             app,
@@ -245,26 +235,27 @@ fn expecting(expected: Option<&str>) -> Precondition<'_> {
 }
 
 /// 400 with all problems of a document.
-pub(super) fn problems(problems: &[Problem]) -> Response<Bytes> {
+pub(super) fn problems(problems: &[Problem]) -> ApiResult {
     let first = problems.first().map(Problem::to_string).unwrap_or_default();
-    let detail = format!("The document has {} problem(s). {first}", problems.len());
-    let body = json!({
-        "error": Kind::InvalidRequest.row().word, "detail": detail, "problems": listed(problems)
-    });
-    answer::json(StatusCode::BAD_REQUEST, &body)
+    let refusal = ManagementError {
+        error: Kind::InvalidRequest.row().word.to_owned(),
+        detail: format!("The document has {} problem(s). {first}", problems.len()),
+        problems: Some(listed(problems)),
+        ..ManagementError::default()
+    };
+    answer::json(StatusCode::BAD_REQUEST, &refusal)
 }
 
 fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> ApiResult {
     match outcome {
         Ok(taken) => {
-            let body = json!({
-                "revision": taken.revision, "previous": taken.previous, "warnings": taken.warnings
-            });
-            let mut response = answer::json(StatusCode::OK, &body);
-            tag(&mut response, &taken.revision);
+            let reload::Applied { revision, previous, warnings } = taken;
+            let body = ConfigTaken { revision, previous, warnings };
+            let mut response = answer::json(StatusCode::OK, &body)?;
+            tag(&mut response, &body.revision);
             Ok(response)
         }
-        Err(NotApplied::Problems(found)) => Ok(problems(&found)),
+        Err(NotApplied::Problems(found)) => problems(&found),
         Err(NotApplied::Stale { live, refused: None }) => Err(Error::new(
             Kind::PreconditionFailed,
             format!("Revision {live} is live. Read it again, then retry."),
@@ -291,12 +282,13 @@ fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> ApiResult
     }
 }
 
-fn listed(problems: &[Problem]) -> Vec<Value> {
-    let record = |problem: &Problem| {
-        json!({
-            "path": problem.path, "line": problem.line, "column": problem.column,
-            "message": problem.message, "hint": problem.hint,
-        })
+fn listed(problems: &[Problem]) -> Vec<ProblemRecord> {
+    let record = |problem: &Problem| ProblemRecord {
+        path: problem.path.clone(),
+        line: problem.line,
+        column: problem.column,
+        message: problem.message.clone(),
+        hint: problem.hint.clone(),
     };
     problems.iter().take(DOCUMENT_PROBLEMS).map(record).collect()
 }

@@ -5,27 +5,25 @@ use serde_json::{Value, json};
 
 use rerouter_captures::capture::record::Capture;
 use rerouter_captures::redaction::lost_text;
+use rerouter_records::replay::{ComparedField, Comparison};
 
 /// Value of one field in a capture. `None`: unknown, because the body was not kept completely.
 type FieldValue = Option<Value>;
 
 /// Compares two captures. `equal` is null if a value is unknown or redacted: different values may
 /// be equal after redaction.
-pub fn compare(a: &Capture, b: &Capture) -> Value {
+pub fn compare(a: &Capture, b: &Capture) -> Comparison {
     let (left, right) = (fields(a), fields(b));
     let lacks = |capture: &Capture, value: &FieldValue| {
         capture.head.redacted && value.as_ref().is_some_and(lost_text)
     };
     let known = |left: &FieldValue, right: &FieldValue| !lacks(a, left) && !lacks(b, right);
-    let rows: Vec<Value> = left
-        .into_iter()
-        .zip(right)
-        .map(|((name, a), (_, b))| {
-            let equal = a.as_ref().zip(b.as_ref()).filter(|_| known(&a, &b)).map(|(a, b)| a == b);
-            json!({ "field": name, "a": a, "b": b, "equal": equal })
-        })
-        .collect();
-    json!({ "a": a.head.id, "b": b.head.id, "fields": rows })
+    let row = |((name, a), (_, b)): ((&str, FieldValue), (&str, FieldValue))| {
+        let equal = a.as_ref().zip(b.as_ref()).filter(|_| known(&a, &b)).map(|(a, b)| a == b);
+        ComparedField { field: name.to_owned(), a, b, equal }
+    };
+    let fields = left.into_iter().zip(right).map(row).collect();
+    Comparison { a: a.head.id.clone(), b: b.head.id.clone(), fields }
 }
 
 fn fields(capture: &Capture) -> [(&'static str, FieldValue); 18] {

@@ -4,6 +4,7 @@
 use rerouter_base::money::{NanoUsd, nano_usd};
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_records::evaluation::Lack;
 use rerouter_routing::Routing;
 
 use super::judge::target_name;
@@ -17,23 +18,6 @@ pub(super) struct Unpriced {
     /// The target that would charge it.
     pub(super) target: String,
     pub(super) lacks: Lack,
-}
-
-/// The missing part of a cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Lack {
-    Price,
-    /// The usage of a complete answer.
-    Usage,
-}
-
-impl Lack {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Lack::Price => "price",
-            Lack::Usage => "usage",
-        }
-    }
 }
 
 /// The documents with the prices of each side.

@@ -1,25 +1,15 @@
 //! What would have changed a recorded decision, or who answered: the decision is made again with
 //! one thing otherwise.
 
-use serde_json::{Value, json};
-
 use super::decided_case::{DecidedCase, first};
 use super::judge::target_name;
+use rerouter_records::explanation::Alternative;
 use rerouter_routing::{Candidate, Inputs, RuleTrial, Target, decide};
 
 /// Entries at most: a recipe may have many rules.
 const MOST: usize = 20;
 
-/// One thing, and what would have come of it.
-struct Alternative {
-    /// `attempt`, `rule`, `draw`, or the reason for which a target was left out.
-    kind: &'static str,
-    detail: String,
-    /// The target that would have been first.
-    target: Option<String>,
-}
-
-pub(super) fn otherwise(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<Value> {
+pub(super) fn otherwise(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<Alternative> {
     let mut found = attempts(case);
     found.extend(case.decision.candidates.iter().filter_map(|left_out| admitted(case, left_out)));
     found.extend(rules(case, tried));
@@ -29,12 +19,10 @@ pub(super) fn otherwise(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<
             first(case.decision),
             case.decision.propensity * 100.0
         );
-        found.push(Alternative { kind: "draw", detail, target: None });
+        found.push(alternative("draw", detail, None));
     }
     found.truncate(MOST);
-    let shown =
-        |one: Alternative| json!({ "kind": one.kind, "detail": one.detail, "target": one.target });
-    found.into_iter().map(shown).collect()
+    found
 }
 
 /// Targets that were asked before the one that answered.
@@ -43,12 +31,15 @@ fn attempts(case: &DecidedCase<'_>) -> Vec<Alternative> {
     let plan = case.decision.plan.iter().map(|entry| target_name(&entry.provider, &entry.model));
     let before = plan.take_while(|name| *name != served);
     let failed = before.filter(|name| case.attempts(name).next().is_some());
-    let alternative = |name: String| Alternative {
-        kind: "attempt",
-        detail: format!("If {name} had answered, {served} would not have been asked."),
-        target: Some(name),
+    let alternative = |name: String| {
+        let detail = format!("If {name} had answered, {served} would not have been asked.");
+        alternative("attempt", detail, Some(name))
     };
     failed.map(alternative).collect()
+}
+
+fn alternative(kind: &str, detail: String, target: Option<String>) -> Alternative {
+    Alternative { kind: kind.to_owned(), detail, target }
 }
 
 /// A target that was left out, if it would have come first without the reason.
@@ -62,7 +53,7 @@ fn admitted(case: &DecidedCase<'_>, left_out: &Candidate) -> Option<Alternative>
         return None;
     }
     let detail = format!("{condition}, {again} would have come first.");
-    Some(Alternative { kind, detail, target: Some(again) })
+    Some(alternative(kind, detail, Some(again)))
 }
 
 /// Changes the inputs so that the reason against a target falls away, and says how.
@@ -112,7 +103,7 @@ fn rules(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<Alternative> {
             let to = target(trial)?;
             let name = trial.rule.name();
             let detail = format!("If rule {name} had matched, {to} would have come first.");
-            Some(Alternative { kind: "rule", detail, target: Some(to) })
+            Some(alternative("rule", detail, Some(to)))
         })
         .collect();
     let next = after.iter().skip(1).find(|trial| trial.holds == Ok(true));
@@ -122,7 +113,7 @@ fn rules(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<Alternative> {
             "If rule {taken} had not matched, rule {name} would have, and {to} would have come \
              first."
         );
-        found.push(Alternative { kind: "rule", detail, target: Some(to) });
+        found.push(alternative("rule", detail, Some(to)));
     }
     found
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-
 use rerouter_base::id::RequestId;
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
 use rerouter_captures::capture::record::Head;
+use rerouter_records::evaluation::{
+    ChangeRecord, CostRecord, CostSides, EvaluationRecord, ReasonCount, TargetShift, UnpricedTarget,
+};
 
 use super::cost::{Cost, PriceList, Unpriced};
 use super::explain::Reason;
@@ -179,64 +180,59 @@ impl EvaluationReport {
         self.changes.values_mut().for_each(|change| change.examples.clear());
     }
 
-    /// The report as JSON, with the largest changes and shifts first.
-    pub fn json(&self) -> Value {
+    /// The report, with the largest changes and shifts first.
+    pub fn record(&self) -> EvaluationRecord {
         let mut changes: Vec<_> = self.changes.iter().collect();
         changes.sort_by(|a, b| b.1.count.cmp(&a.1.count).then_with(|| a.0.cmp(b.0)));
-        let changes: Vec<Value> =
-            changes.into_iter().map(|((from, to), change)| change.json(from, to)).collect();
         let mut shift: Vec<_> = self.shift.iter().collect();
         shift.sort_by_key(|(name, (before, after))| {
             (std::cmp::Reverse(before.abs_diff(*after)), name.as_str())
         });
-        let shift: Vec<Value> = shift
-            .into_iter()
-            .map(|(target, (before, after))| {
-                json!({ "target": target, "before": before, "after": after })
-            })
-            .collect();
-        let skipped: serde_json::Map<String, Value> = Skipped::ALL
-            .into_iter()
-            .map(|why| {
-                (why.as_str().to_owned(), self.skipped.get(&why).copied().unwrap_or(0).into())
-            })
-            .collect();
-        let mut report = json!({
-            "object": "evaluation",
-            "evaluated": self.evaluated, "changed": self.changed, "unroutable": self.unroutable,
-            "unroutable_before": self.unroutable_before, "rule_changed": self.rule_changed,
-            "plan_changed": self.plan_changed,
-            "by_change": changes, "shift": shift,
-            "cost": self.cost_json(),
-            "inexact": self.inexact, "assumed": self.assumed, "skipped": skipped,
+        let shift = shift.into_iter().map(|(target, (before, after))| TargetShift {
+            target: target.clone(),
+            before: *before,
+            after: *after,
         });
-        if let Some(fields) = report.as_object_mut().filter(|_| self.unreadable > 0) {
-            fields.insert("unreadable".to_owned(), self.unreadable.into());
+        let skipped = Skipped::ALL.into_iter().map(|why| {
+            (why.as_str().to_owned(), self.skipped.get(&why).copied().unwrap_or_default())
+        });
+        EvaluationRecord {
+            evaluated: self.evaluated,
+            changed: self.changed,
+            unroutable: self.unroutable,
+            unroutable_before: self.unroutable_before,
+            rule_changed: self.rule_changed,
+            plan_changed: self.plan_changed,
+            by_change: changes.into_iter().map(|(pair, change)| change.record(pair)).collect(),
+            shift: shift.collect(),
+            cost: self.cost_record(),
+            inexact: self.inexact,
+            assumed: self.assumed,
+            skipped: skipped.collect(),
+            unreadable: Some(self.unreadable).filter(|unreadable| *unreadable > 0),
+            ..EvaluationRecord::default()
         }
-        report
     }
 
-    fn cost_json(&self) -> Value {
-        let sums = |CostSums { before, after }| {
-            json!({
-                "before": dollars(before), "after": dollars(after),
-            })
-        };
+    fn cost_record(&self) -> CostRecord {
         let mut unpriced: Vec<_> = self.unpriced_targets.iter().collect();
         unpriced.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        let row = |(Unpriced { target, lacks }, count): (&Unpriced, &u64)| {
-            json!({
-                "target": target, "lacks": lacks.as_str(), "count": count,
-            })
+        let row = |(of, count): (&Unpriced, &u64)| UnpricedTarget {
+            target: of.target.clone(),
+            lacks: of.lacks,
+            count: *count,
         };
-        let mut cost = sums(self.cost);
-        if let Some(fields) = cost.as_object_mut() {
-            fields.insert("estimated".to_owned(), sums(self.estimated));
-            fields.insert("skipped".to_owned(), dollars(self.skipped_nano).into());
-            fields.insert("unpriced".to_owned(), self.unpriced.into());
-            fields.insert("unpriced_targets".to_owned(), unpriced.into_iter().map(row).collect());
+        CostRecord {
+            before: dollars(self.cost.before),
+            after: dollars(self.cost.after),
+            estimated: CostSides {
+                before: dollars(self.estimated.before),
+                after: dollars(self.estimated.after),
+            },
+            skipped: dollars(self.skipped_nano),
+            unpriced: self.unpriced,
+            unpriced_targets: unpriced.into_iter().map(row).collect(),
         }
-        cost
     }
 }
 
@@ -257,22 +253,24 @@ impl TargetChange {
         }
     }
 
-    fn json(&self, from: &str, to: &str) -> Value {
+    fn record(&self, (from, to): &(String, String)) -> ChangeRecord {
         let mut reasons: Vec<_> = self.reasons.iter().collect();
         reasons.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
         let row = |(reason, count): (&Reason, &u64)| {
             let when = reason.when.as_ref().map(|when| format!(" ({when})")).unwrap_or_default();
             let detail = format!("{}{when}", reason.detail);
-            json!({ "reason": reason.kind, "detail": detail, "count": count })
+            ReasonCount { reason: reason.kind.to_owned(), detail, count: *count }
         };
-        let reasons: Vec<Value> = reasons.into_iter().map(row).collect();
-        // If no cost is known, the difference is unknown, not 0.
-        let delta = (self.unpriced < self.count).then_some(self.cost.delta());
-        json!({
-            "from": from, "to": to, "count": self.count, "cost_delta_usd": delta,
-            "unpriced": self.unpriced, "reasons": reasons,
-            "examples": self.examples,
-        })
+        ChangeRecord {
+            from: from.clone(),
+            to: to.clone(),
+            count: self.count,
+            // If no cost is known, the difference is unknown, not 0.
+            cost_delta_usd: (self.unpriced < self.count).then(|| self.cost.delta()),
+            unpriced: self.unpriced,
+            reasons: reasons.into_iter().map(row).collect(),
+            examples: self.examples.clone(),
+        }
     }
 }
 
@@ -305,12 +303,8 @@ mod tests {
         for why in Skipped::ALL {
             report.skip(why, &head);
         }
-        let cost = &report.json()["cost"];
-        assert_eq!(
-            (&cost["skipped"], &cost["before"]),
-            (&json!(0.5), &json!(0.0)),
-            "of another version, and redacted"
-        );
+        let cost = report.record().cost;
+        assert_eq!((cost.skipped, cost.before), (0.5, 0.0), "of another version, and redacted");
     }
 
     #[test]
@@ -322,11 +316,9 @@ mod tests {
             ..TargetChange::default()
         };
         report.changes.insert(("a".into(), "b".into()), change);
-        assert_eq!(report.json()["by_change"][0]["examples"], json!(["req_1"]));
+        assert_eq!(report.record().by_change[0].examples, [RequestId::known("req_1")]);
         report.forget_examples();
-        assert_eq!(
-            (&report.json()["by_change"][0]["examples"], &report.json()["by_change"][0]["count"]),
-            (&json!([]), &json!(1))
-        );
+        let change = &report.record().by_change[0];
+        assert_eq!((change.examples.as_slice(), change.count), (&[][..], 1));
     }
 }

@@ -1,23 +1,20 @@
 //! Explains one recorded decision for people: each rule, and what became of each target. Pure: the
 //! rules are tried again on the captured inputs.
 
-use serde_json::{Map, Value, json};
-
 use super::decided_case::{DecidedCase, first};
 use super::judge::target_name;
 use super::otherwise;
 use rerouter_captures::capture::record::{Attempt, CaptureState, Head};
+use rerouter_records::explanation::{ExplainedRule, ExplainedTarget, Explanation};
 use rerouter_routing::{
     Candidate, Decision, Inputs, Routing, RuleTrial, Strategy, decide, estimated_cost,
     node_targets, trials,
 };
 
-/// Explains the decision of a capture; null without one. `document` is that of the decision, if it
-/// is still known. Rules are told only to callers who `may_read` it.
-pub fn why(head: &Head, document: Option<&Routing>, may_read: bool) -> Value {
-    let (Some(inputs), Some(decision)) = (&head.inputs, head.decision.as_deref()) else {
-        return Value::Null;
-    };
+/// Explains the decision of a capture; `None` without one. `document` is that of the decision, if
+/// it is still known. Rules are told only to callers who `may_read` it.
+pub fn why(head: &Head, document: Option<&Routing>, may_read: bool) -> Option<Explanation> {
+    let (inputs, decision) = (head.inputs.as_ref()?, head.decision.as_deref()?);
     // Under another version of the inputs, or where redaction took a part of them, it would explain
     // another decision.
     let repeats = |document: &&Routing| {
@@ -27,32 +24,27 @@ pub fn why(head: &Head, document: Option<&Routing>, may_read: bool) -> Value {
     };
     let case = DecidedCase { head, inputs, decision, document: document.filter(repeats) };
     let tried = case.document.filter(|_| may_read).map(|document| trials(document, inputs));
-    let rules: Option<Vec<Value>> =
-        tried.as_ref().map(|tried| tried.iter().map(|trial| rule(trial, decision)).collect());
-    json!({
-        "document": case.document.is_some(),
-        "rules": rules,
-        "order": order(decision),
-        "targets": case.targets(),
-        "otherwise": otherwise::otherwise(&case, tried.as_deref().unwrap_or_default()),
+    let rules = tried.as_ref().map(|tried| tried.iter().map(|trial| rule(trial, decision)));
+    Some(Explanation {
+        document: case.document.is_some(),
+        rules: rules.map(Iterator::collect),
+        order: order(decision),
+        targets: case.targets(),
+        otherwise: otherwise::otherwise(&case, tried.as_deref().unwrap_or_default()),
     })
 }
 
-fn rule(trial: &RuleTrial<'_>, decision: &Decision) -> Value {
-    let signals: Map<String, Value> = trial
-        .signals
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), value.as_str().into()))
-        .collect();
-    json!({
-        "rule": trial.rule.name(),
-        "when": trial.rule.when().map(|when| when.text()),
-        "signals": signals,
-        "matches": trial.holds.as_ref().copied().unwrap_or(false),
-        "error": trial.holds.as_ref().err(),
-        "taken": decision.rule.as_deref() == Some(trial.rule.name()),
-        "target": trial.decision.as_ref().ok().map(first),
-    })
+fn rule(trial: &RuleTrial<'_>, decision: &Decision) -> ExplainedRule {
+    let signals = trial.signals.iter();
+    ExplainedRule {
+        rule: trial.rule.name().to_owned(),
+        when: trial.rule.when().map(|when| when.text().to_owned()),
+        signals: signals.map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        matches: trial.holds.as_ref().copied().unwrap_or(false),
+        error: trial.holds.as_ref().err().cloned(),
+        taken: decision.rule.as_deref() == Some(trial.rule.name()),
+        target: trial.decision.as_ref().ok().map(first),
+    }
 }
 
 /// How the targets of the rule were ordered.
@@ -82,7 +74,7 @@ fn order_of_plan(decision: &Decision) -> String {
 
 impl DecidedCase<'_> {
     /// Every target: the plan in its order, then those that were left out, then those outside.
-    fn targets(&self) -> Vec<Value> {
+    fn targets(&self) -> Vec<ExplainedTarget> {
         let plan = self.decision.plan.iter().enumerate().map(|(at, entry)| {
             let name = target_name(&entry.provider, &entry.model);
             let (outcome, detail) = self.outcome(&name);
@@ -94,7 +86,7 @@ impl DecidedCase<'_> {
                 self.entry(&name, None, "left_out", &self.left_out(&name, candidate))
             },
         );
-        let mut targets: Vec<Value> = plan.chain(left_out).collect();
+        let mut targets: Vec<_> = plan.chain(left_out).collect();
         // A shadow has the decision of the live request, and is sent elsewhere.
         let known = |name: &String| {
             self.decision
@@ -117,11 +109,15 @@ impl DecidedCase<'_> {
         targets
     }
 
-    fn entry(&self, name: &str, place: Option<usize>, outcome: &str, detail: &str) -> Value {
-        json!({
-            "target": name, "place": place, "outcome": outcome, "detail": detail,
-            "measure": self.measure(name),
-        })
+    fn entry(
+        &self,
+        name: &str,
+        place: Option<usize>,
+        outcome: &str,
+        detail: &str,
+    ) -> ExplainedTarget {
+        let (target, outcome, detail) = (name.to_owned(), outcome.to_owned(), detail.to_owned());
+        ExplainedTarget { target, place, outcome, detail, measure: self.measure(name) }
     }
 
     /// What became of a target of the plan, as a word and a sentence.

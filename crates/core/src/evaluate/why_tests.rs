@@ -8,6 +8,7 @@ use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::{Random, RequestId, UserId};
 use rerouter_captures::capture::record::Served;
 use rerouter_routing::{BreakerState, TargetHealth, chat};
+use serde_json::{Value, json};
 
 const DOCUMENT: &str = "providers:\n  p: { protocol: mock }\nmodels:\n  \
     p/small: { context: 100, capabilities: [tools] }\nrecipes:\n  main:\n    rules:\n      \
@@ -55,7 +56,7 @@ fn it_says_what_became_of_each_target_and_what_would_have_changed_that() {
     let mut head = head(inputs, &routing);
     head.attempts = vec![attempt("b", Some(200), None)];
     head.served = served("b");
-    let why = why(&head, Some(&routing), true);
+    let why = json!(why(&head, Some(&routing), true));
     assert_eq!(why["document"], true);
     assert_eq!(
         details(&why["targets"]),
@@ -97,7 +98,7 @@ fn it_says_which_targets_failed_first() {
         attempt("b", Some(200), None),
     ];
     head.served = served("b");
-    let told = why(&head, Some(&routing), false);
+    let told = json!(why(&head, Some(&routing), false));
     assert_eq!(told["rules"], Value::Null, "not to everybody");
     assert_eq!(
         details(&told["targets"]),
@@ -117,7 +118,7 @@ fn it_says_which_targets_failed_first() {
     // The first one answered.
     head.attempts = vec![attempt("small", Some(200), None)];
     head.served = served("small");
-    let told = why(&head, Some(&routing), false);
+    let told = json!(why(&head, Some(&routing), false));
     assert_eq!(details(&told["targets"])[1], "Not asked: a target before it answered.");
     assert_eq!(told["otherwise"], json!([]));
 }
@@ -126,14 +127,14 @@ fn it_says_which_targets_failed_first() {
 fn what_is_not_known_any_more_is_left_out() {
     let routing = document();
     let mut head = head(chat("auto", 1), &routing);
-    let told = why(&head, None, true);
+    let told = json!(why(&head, None, true));
     assert_eq!((&told["document"], &told["rules"]), (&json!(false), &Value::Null));
     assert_eq!(told["targets"].as_array().unwrap().len(), 3);
     // The same revision would decide otherwise, as a part of the inputs was taken out.
     head.inputs.as_mut().unwrap().request.prompt_tokens = 400;
-    assert_eq!(why(&head, Some(&routing), true)["document"], false);
+    assert_eq!(json!(why(&head, Some(&routing), true))["document"], false);
     head.decision = None;
-    assert_eq!(why(&head, Some(&routing), true), Value::Null);
+    assert_eq!(json!(why(&head, Some(&routing), true)), Value::Null);
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn a_context_that_is_too_short_names_the_length_that_fits() {
     let routing = document();
     let mut inputs = chat("auto", 1);
     (inputs.request.prompt_tokens, inputs.request.max_tokens) = (200, Some(20));
-    let told = why(&head(inputs, &routing), Some(&routing), true);
+    let told = json!(why(&head(inputs, &routing), Some(&routing), true));
     assert_eq!(
         details(&told["targets"])[2],
         "Left out: the request needs 220 tokens, it takes 100."

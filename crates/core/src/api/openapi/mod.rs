@@ -1,20 +1,16 @@
-//! The OpenAPI 3.1 document: the route table, with one line here for each of its rows. Tests fail
-//! for a row without a line, a line without a row, and an answer that the document does not
+//! The OpenAPI 3.1 document of the table of operations. Tests fail for an answer that it does not
 //! describe.
 
-mod descriptions;
 mod examples;
+mod headers;
 mod responses;
 
 use serde_json::{Map, Value, json};
 
-use self::responses::{named, responses};
-use super::models::MODELS_PAGE;
-use super::operation::{Operation, Parameters, Shape};
+use self::responses::responses;
+use super::operation::Operation;
 use crate::api::route::{MERGE_PATCH, Route};
 use rerouter_base::interface::Surface;
-use rerouter_dialect::endpoint::Endpoint;
-use rerouter_records::page::{PAGE_DEFAULT, PAGE_MAX};
 use rerouter_records::schema::{self, Components};
 
 /// The document of these operations.
@@ -40,8 +36,8 @@ pub(super) fn document(operations: &[&[Operation]]) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": schemas(components),
-            "headers": descriptions::headers(),
+            "schemas": components.into_map(),
+            "headers": headers::of_limits(),
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer" },
                 "nodeSignature": {
@@ -59,14 +55,6 @@ pub(super) fn document(operations: &[&[Operation]]) -> Value {
     })
 }
 
-/// The schemas of records, and those that are written by hand.
-fn schemas(components: Components) -> Map<String, Value> {
-    let mut all: Map<String, Value> =
-        serde_json::from_str(include_str!("../schemas.json")).unwrap_or_default();
-    all.extend(components.into_map());
-    all
-}
-
 fn describe(operation: &Operation, components: &mut Components) -> Value {
     let surface = Surface::of(operation.route.path);
     let mut described = json!({
@@ -81,10 +69,11 @@ fn describe(operation: &Operation, components: &mut Components) -> Value {
     if !parameters.is_empty() {
         fields.insert("parameters".into(), parameters.into());
     }
-    if let Some(shape) = operation.takes {
-        let schema = match shape {
-            Shape::Named(name) => named(name),
-            Shape::Of(of) => components.request(of),
+    if let Some(of) = operation.takes {
+        let schema = match operation.id {
+            // What another gateway answered.
+            "importReplays" => components.answer(of),
+            _ => components.request(of),
         };
         let mut content =
             Map::from_iter([("application/json".to_owned(), json!({ "schema": schema }))]);
@@ -137,23 +126,15 @@ fn security(route: &Route, surface: Surface) -> Value {
 
 fn parameters(operation: &Operation) -> Vec<Value> {
     let path = operation.route.path;
-    let of_path =
-        path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
-    let of_path = of_path
-        .map(|name| (name.trim_end_matches("..."), descriptions::of_path(path, name)))
-        .map(|(name, says)| {
-            json!({
-                "name": name, "in": "path", "required": true, "description": says,
-                "schema": { "type": "string", "minLength": 1 }
-            })
-        });
-    let of_query: Vec<Value> = match operation.query {
-        Parameters::Named(names) => {
-            names.iter().map(|name| query_parameter(operation, name)).collect()
-        }
-        Parameters::Of(schema) => derived_parameters(&schema()),
-    };
-    of_path.chain(of_query).chain(descriptions::of_headers(operation)).collect()
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let of_path = names.zip(operation.parts).map(|(name, says)| {
+        json!({
+            "name": name.trim_end_matches("..."), "in": "path", "required": true,
+            "description": says, "schema": { "type": "string", "minLength": 1 }
+        })
+    });
+    let of_query = operation.query.map(|schema| derived_parameters(&schema())).unwrap_or_default();
+    of_path.chain(of_query).chain(headers::of_requests(operation)).collect()
 }
 
 /// The parameters of a query with this schema.
@@ -168,65 +149,6 @@ fn derived_parameters(schema: &Value) -> Vec<Value> {
         })
     };
     members.map(parameter).collect()
-}
-
-fn query_parameter(operation: &Operation, name: &str) -> Value {
-    let mut schema = query_schema(operation, name);
-    // The description belongs to the parameter.
-    let said = schema.as_object_mut().and_then(|schema| schema.remove("description"));
-    let says = said.unwrap_or_else(|| descriptions::of_query(operation.id, name).into());
-    json!({
-        "name": name, "in": "query", "required": false, "description": says, "schema": schema
-    })
-}
-
-/// With a `description`, where it is of this operation alone.
-fn query_schema(operation: &Operation, name: &str) -> Value {
-    match name {
-        "limit" if operation.id == "listModels" => {
-            let says = "Only with `anthropic-version`, as `after_id` and `before_id`; \
-                otherwise the list is complete";
-            json!({
-                "type": "integer", "minimum": 1, "maximum": MODELS_PAGE,
-                "description": says
-            })
-        }
-        "limit" => {
-            json!({
-                "type": "integer", "minimum": 1, "maximum": PAGE_MAX,
-                "default": PAGE_DEFAULT
-            })
-        }
-        "endpoint" => {
-            json!({
-                "enum": Endpoint::ALL.map(Endpoint::as_str),
-                "default": Endpoint::ChatCompletions.as_str(),
-                "description": "Endpoint of the request in the body"
-            })
-        }
-        "since" | "until" => {
-            json!({ "type": "string", "format": "date-time" })
-        }
-        "shadow" => {
-            let says = "Only shadows; by default the list leaves them out, \
-                unless `shadow_of` is given";
-            json!({ "type": "boolean", "default": false, "description": says })
-        }
-        "max_changed" => {
-            let says = "Evaluates the change on the captures of the last 24 hours first: at \
-                most this share may get another target. A percentage like `2%` or a fraction \
-                like `0.02`";
-            let (fraction, percentage) = (
-                json!({ "type": "number", "minimum": 0, "maximum": 1 }),
-                json!({ "pattern": "^[0-9.]+%$" }),
-            );
-            json!({ "anyOf": [fraction, percentage], "description": says })
-        }
-        "forbid_unroutable" | "allow_empty" | "dry_run" | "replays" | "stream" | "replay" => {
-            json!({ "type": "boolean" })
-        }
-        _ => json!({ "type": "string" }),
-    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,16 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::descriptions;
-use crate::api::operation::{Operation, Shape};
+use super::headers;
+use crate::api::operation::Operation;
 use crate::api::route::Policy;
 use rerouter_base::interface::Surface;
-use rerouter_records::schema::Components;
+use rerouter_records::error::{
+    AgentError, AgentUnauthorized, AnthropicError, ManagementError, OpenAIError, OrProvider,
+    RerouteError, Unauthorized, Unconfirmed,
+};
+use rerouter_records::health::Health;
+use rerouter_records::schema::{self, Components, SchemaOf};
 
 /// Headers of answers to inference calls.
 const CALL_HEADERS: [(&str, &str); 10] = [
@@ -38,14 +43,14 @@ pub(super) fn responses(
     }
     if may_be_unconfirmed(operation) {
         let says = "Done. Gateways that answer without a lease may not know of it yet";
-        let unconfirmed = json!({ "description": says, "content": json_of(named("Unconfirmed")) });
-        responses.insert("202".into(), unconfirmed);
+        let content = json_of(components.answer(schema::of::<Unconfirmed>));
+        responses.insert("202".into(), json!({ "description": says, "content": content }));
     }
     for status in refusals(operation) {
-        let schema = json_of(named(refusal_schema(surface, operation, status)));
+        let schema = json_of(components.answer(refusal_schema(surface, operation, status)));
         let mut refusal = json!({ "description": reason(status), "content": schema });
         if let (Value::Object(refusal), true) = (&mut refusal, draws && status == 429) {
-            refusal.insert("headers".into(), descriptions::limit_headers().into());
+            refusal.insert("headers".into(), headers::limit_headers().into());
         }
         responses.insert(status.to_string(), refusal);
     }
@@ -65,10 +70,7 @@ fn success(operation: &Operation, infers: bool, draws: bool, components: &mut Co
     let (status, shape) = operation.gives;
     let mut fields = Map::from_iter([("description".to_owned(), reason(status).into())]);
     if let Some(shape) = shape {
-        let mut content = json_of(match shape {
-            Shape::Named(name) => named(name),
-            Shape::Of(of) => components.answer(of),
-        });
+        let mut content = json_of(components.answer(shape));
         let also = match operation.id {
             "createChatCompletion" | "createResponse" | "createMessage" => {
                 Some("text/event-stream")
@@ -88,7 +90,7 @@ fn success(operation: &Operation, infers: bool, draws: bool, components: &mut Co
         fields.insert("content".into(), content);
     }
     if draws {
-        let mut headers = descriptions::limit_headers();
+        let mut headers = headers::limit_headers();
         if infers {
             let header = |(name, says): (&str, &str)| {
                 (name.to_owned(), json!({ "description": says, "schema": { "type": "string" } }))
@@ -131,20 +133,22 @@ fn refusals(operation: &Operation) -> Vec<u16> {
     statuses
 }
 
-fn refusal_schema(surface: Surface, operation: &Operation, status: u16) -> &'static str {
+fn refusal_schema(surface: Surface, operation: &Operation, status: u16) -> SchemaOf {
     match (surface, status) {
-        (_, 429 | 502 | 503) if operation.id == "reroute" => "RerouteError",
-        (_, 503) if operation.id == "health" => "Health",
-        (Surface::Agent, 401) => "AgentUnauthorized",
-        (Surface::Agent, _) => "AgentError",
+        (_, 429 | 502 | 503) if operation.id == "reroute" => schema::of::<RerouteError>,
+        (_, 503) if operation.id == "health" => schema::of::<Health>,
+        (Surface::Agent, 401) => schema::of::<AgentUnauthorized>,
+        (Surface::Agent, _) => schema::of::<AgentError>,
+        (Surface::DataPlane, 401 | 403) => schema::of::<OpenAIError>,
         // A provider's refusal passes through.
-        (Surface::DataPlane, 401 | 403) => "OpenAIError",
-        (Surface::DataPlane, _) if operation.takes.is_some() => "OpenAIOrProviderError",
-        (Surface::DataPlane, _) => "OpenAIError",
-        (Surface::Messages, 401 | 403) => "AnthropicError",
-        (Surface::Messages, _) => "AnthropicOrProviderError",
-        (_, 401) => "Unauthorized",
-        _ => "ManagementError",
+        (Surface::DataPlane, _) if operation.takes.is_some() => {
+            schema::of::<OrProvider<OpenAIError>>
+        }
+        (Surface::DataPlane, _) => schema::of::<OpenAIError>,
+        (Surface::Messages, 401 | 403) => schema::of::<AnthropicError>,
+        (Surface::Messages, _) => schema::of::<OrProvider<AnthropicError>>,
+        (_, 401) => schema::of::<Unauthorized>,
+        _ => schema::of::<ManagementError>,
     }
 }
 
@@ -158,9 +162,4 @@ fn reason(status: u16) -> &'static str {
 /// The media type of a JSON body.
 fn json_of(schema: Value) -> Value {
     json!({ "application/json": { "schema": schema } })
-}
-
-/// The reference to a schema of `schemas.json`.
-pub(super) fn named(schema: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{schema}") })
 }

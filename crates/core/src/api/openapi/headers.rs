@@ -1,4 +1,4 @@
-//! Descriptions of parameters and of rate limit headers.
+//! Headers of requests and of rate limits.
 
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,7 @@ const LIMITS: &[(&str, &str, &str)] = &[
 ];
 
 /// The headers as `components`.
-pub(super) fn headers() -> Value {
+pub(super) fn of_limits() -> Value {
     let described = |(name, kind, says): &(&str, &str, &str)| {
         ((*name).to_owned(), json!({ "description": says, "schema": { "type": kind } }))
     };
@@ -51,72 +51,8 @@ pub(super) fn limit_headers() -> Map<String, Value> {
     LIMITS.iter().map(referred).collect()
 }
 
-/// Description of a query parameter whose schema has none.
-pub(super) fn of_query(operation: &str, name: &str) -> &'static str {
-    match (operation, name) {
-        (_, "limit") => "Maximum number of entries of the page.",
-        ("listReplays", "after") => "`next` of the previous page.",
-        (_, "after") => "`next` of the previous page.",
-        (_, "since") => "From this RFC 3339 time on.",
-        (_, "until") => "Before this RFC 3339 time.",
-        ("eraseReplays", "user") => "Id of the owner; admins only.",
-        ("eraseReplays", "key") => "Id of the calling key, within the caller's reach.",
-        ("listReplays", "status") => {
-            "Status of the answer: `200`, a class like `4xx`, or a comma-separated list."
-        }
-        ("importReplays", "owner") => {
-            "Id of the new owner of the captures. Default: each keeps its owner."
-        }
-        (_, "owner") => "Id of a user; admins may name any, others themselves.",
-        (_, "alias") => "The alias requested.",
-        (_, "recipe") => "The recipe of the decision.",
-        (_, "provider") => "The provider that answered.",
-        (_, "model") => "The model that answered.",
-        (_, "decided_provider") => "The provider that the decision put first.",
-        (_, "decided_model") => "The model that the decision put first.",
-        (_, "state") => "`completed`, `failed`, `aborted` or `refused`.",
-        (_, "key") => "Id of the calling key.",
-        (_, "replay_of") => "Id of a capture: lists its replays.",
-        (_, "shadow_of") => "Id of a capture: lists its shadow.",
-        (_, "with") => "Comma-separated list of what is added: `conversation`, `explanation`.",
-        (_, "stream") => "Only requests that asked for a stream, or only others.",
-        (_, "replay") => "Only replays, or only others.",
-        (_, "dry_run") => "Decide only: no provider is called, nothing is captured.",
-        (_, "replays") => "Also delete its replays and its shadow.",
-        (_, "forbid_unroutable") => {
-            "Refuse the change if a request of the last 24 hours would lose its last target."
-        }
-        (_, "allow_empty") => "Accept the change if there are no captures to evaluate it on.",
-        (_, "after_id") => "With `anthropic-version`: models after this one.",
-        (_, "before_id") => "With `anthropic-version`: models before this one.",
-        _ => "",
-    }
-}
-
-/// Description of a path parameter.
-pub(super) fn of_path(path: &str, name: &str) -> &'static str {
-    let nouns = [
-        ("/v1/users", "Id of the user: `usr_…`."),
-        ("/v1/nodes", "Id of the node: `node_…`."),
-        ("/v1/gateways", "Id of the registration of the gateway: `gw_…`."),
-        ("/v1/agents", "Id of the agent, `agent_…`, or its name."),
-        ("/v1/models", "Name of the model: an alias, `agent/<name>` or `provider/model`."),
-    ];
-    let noun = nouns.iter().find(|(start, _)| path.starts_with(start)).map(|(_, says)| *says);
-    match name {
-        _ if noun.is_some() => noun.unwrap_or_default(),
-        "other" => "Id of the capture to compare with.",
-        "revision" => "The revision of the document: twelve hex digits.",
-        _ if path.starts_with("/v1/router/replay/") => {
-            "Id of the capture, equal to its request id: `req_…`."
-        }
-        _ if path.contains("keys/") => "Id of the key: `key_…`.",
-        _ => "",
-    }
-}
-
 /// Request headers that an operation reads.
-pub(super) fn of_headers(operation: &Operation) -> Vec<Value> {
+pub(super) fn of_requests(operation: &Operation) -> Vec<Value> {
     let mut found = Vec::new();
     let mut header = |name: &str, says: &str, schema: Value| {
         found.push(json!({
