@@ -161,8 +161,7 @@
 //!   schema` the file in `conf/schema/`. For the server document also its effect, in
 //!   `tests/process/settings.rs`
 //! - a management endpoint: its records in `records/`, its handler in `api/`, a row in
-//!   `api/operations.rs`, its path parameters in `api/openapi/descriptions.rs`, a row in
-//!   `api/audit.rs` if it is unsafe, a row in `tests/access/identity.rs`, and a section of
+//!   `api/operations.rs`, a row in `tests/access/identity.rs`, and a section of
 //!   `docs/reference/api.md`, which a test checks; one that people call often: an example, by
 //!   `tests/house/api_examples.rs`. For a new prefix also `interface.rs` (`Surface::of`), for a new
 //!   kind of body `gateway/intake.rs`
@@ -172,7 +171,7 @@
 //!   needs of the gateway it gets from the API
 //! - a dialect: its folder in `dialect/`, its variant in `dialect/dialect.rs`, a row in the tables
 //!   of `dialect/lib.rs`, and for a new protocol of providers its word in `dialect/protocol.rs` and
-//!   in `api/schemas.json`
+//!   in `records/status.rs`
 //! - a feature of requests that is translated, dropped or refused: the table in
 //!   `dialect/feature.rs`, the readers and writers of the dialects
 //! - an inference endpoint: `dialect/endpoint.rs`, its row in the folder of its dialect; then as a
@@ -194,7 +193,7 @@
 //! - a field of the access log: `log/access_line.rs`, with its row of the reference; for people
 //!   also `log/text.rs`
 //! - a refusal: a row of [`error::Kind`]
-//! - an audited action: `store/audit.rs` (the word), `api/audit.rs` (the route),
+//! - an audited action: `store/audit.rs` (the word), `api/operations.rs` (the route),
 //!   `App::store.noting(event)` at the action
 //! - a sealed or digested secret: a purpose in `secret/keyring.rs`
 //! - a field that holds a credential: the table in `redaction/fields.rs`; a name of headers:

@@ -16,9 +16,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("dialect", &["base"]),
     ("store", &["base", "document"]),
     ("routing", &["base", "document", "dialect"]),
-    ("records", &["base", "store", "routing"]),
+    ("records", &["base", "dialect", "store", "routing"]),
     ("access", &["base", "dialect", "store", "routing", "records"]),
-    ("captures", &["base", "dialect", "store", "routing"]),
+    ("captures", &["base", "dialect", "store", "routing", "records"]),
     ("core", &["base", "document", "dialect", "store", "routing", "records", "access", "captures"]),
     ("console", &["base", "dialect", "store", "routing", "records", "access", "captures", "core"]),
     (

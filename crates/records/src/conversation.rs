@@ -46,7 +46,6 @@ pub struct ConversationAnswer {
     pub problem: Option<String>,
 }
 
-/// A message.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ConversationMessage {
@@ -66,7 +65,6 @@ pub struct ConversationTool {
     pub parameters: Option<Box<RawValue>>,
 }
 
-/// A part of a message.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ConversationPart {

@@ -13,7 +13,6 @@ object!(UnauthorizedWord "unauthorized");
 object!(AgentUnauthorizedWord "Unauthorized");
 object!(AnthropicErrorType "error");
 
-/// A refusal.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct ManagementError {
@@ -72,7 +71,6 @@ pub struct OpenAIError {
     pub error: OpenAIErrorBody,
 }
 
-/// What is wrong.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub struct OpenAIErrorBody {
@@ -93,7 +91,6 @@ pub struct AnthropicError {
     pub request_id: String,
 }
 
-/// What is wrong.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]
 pub struct AnthropicErrorBody {

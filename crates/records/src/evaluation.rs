@@ -121,7 +121,6 @@ pub struct ChangeRecord {
     pub examples: Vec<RequestId>,
 }
 
-/// Why captures changed, and how many.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ReasonCount {
@@ -130,7 +129,6 @@ pub struct ReasonCount {
     pub count: u64,
 }
 
-/// Captures that have a target first.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct TargetShift {
@@ -159,7 +157,6 @@ pub struct CostRecord {
     pub unpriced_targets: Vec<UnpricedTarget>,
 }
 
-/// Costs before and after.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]
 pub struct CostSides {

@@ -22,7 +22,6 @@ pub struct Explanation {
     pub otherwise: Vec<Alternative>,
 }
 
-/// A rule that was tried.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ExplainedRule {
@@ -40,7 +39,6 @@ pub struct ExplainedRule {
     pub target: Option<String>,
 }
 
-/// What became of a target.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ExplainedTarget {

@@ -6,81 +6,80 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::usage::Usage;
 
 /// A JSON object.
 type Object = Map<String, Value>;
 
-/// OpenAI's chat completion request; all fields pass through unchanged.
-#[derive(JsonSchema)]
-pub struct ChatRequest {
-    /// An alias or `provider/model`.
-    #[schemars(length(min = 1))]
-    pub model: String,
-    #[schemars(default)]
-    pub messages: Vec<Object>,
-    pub stream: Option<bool>,
+/// Declares a request: an open object with a model.
+macro_rules! requests {
+    ($($(#[$about:meta])* $name:ident { $($(#[$says:meta])* $member:ident: $of:ty,)* })*) => {$(
+        $(#[$about])*
+        #[derive(JsonSchema)]
+        pub struct $name {
+            /// An alias or `provider/model`.
+            #[schemars(length(min = 1))]
+            pub model: String,
+            $($(#[$says])* #[schemars(default)] pub $member: $of,)*
+        }
+    )*};
 }
 
-/// OpenAI's embeddings request; all fields pass through unchanged.
-#[derive(JsonSchema)]
-pub struct EmbeddingsRequest {
-    /// An alias or `provider/model`.
-    #[schemars(length(min = 1))]
-    pub model: String,
-    /// A text, a list of texts, a list of tokens, or a list of those.
-    #[schemars(default, extend("type" = ["string", "array"]))]
-    pub input: Value,
-    pub dimensions: Option<u64>,
-    pub encoding_format: Option<String>,
+requests! {
+    /// OpenAI's chat completion request; all fields pass through unchanged.
+    ChatRequest { messages: Vec<Object>, stream: Option<bool>, }
+    /// OpenAI's embeddings request; all fields pass through unchanged.
+    EmbeddingsRequest {
+        /// A text, a list of texts, a list of tokens, or a list of those.
+        #[schemars(extend("type" = ["string", "array"]))]
+        input: Value,
+        dimensions: Option<u64>,
+        encoding_format: Option<String>,
+    }
+    /// OpenAI's responses request; all fields pass through unchanged.
+    ResponseRequest {
+        #[schemars(extend("type" = ["string", "array", "null"]))]
+        input: Value,
+        instructions: Option<String>,
+        max_output_tokens: Option<u64>,
+        tools: Option<Vec<Object>>,
+        stream: Option<bool>,
+    }
+    /// Anthropic's messages request; all fields pass through unchanged.
+    MessageRequest {
+        messages: Vec<Object>,
+        #[schemars(extend("type" = ["string", "array", "null"]))]
+        system: Value,
+        max_tokens: Option<u64>,
+        tools: Option<Vec<Object>>,
+        stream: Option<bool>,
+    }
+    /// Anthropic's token count request; all fields pass through unchanged.
+    CountRequest {
+        messages: Vec<Object>,
+        #[schemars(extend("type" = ["string", "array", "null"]))]
+        system: Value,
+        tools: Option<Vec<Object>>,
+    }
+    /// A request for the endpoint named by `endpoint`.
+    InferenceRequest {}
 }
 
-/// OpenAI's responses request; all fields pass through unchanged.
+/// A chat completion, complete even if the provider left fields out.
 #[derive(JsonSchema)]
-pub struct ResponseRequest {
-    /// An alias or `provider/model`.
-    #[schemars(length(min = 1))]
+#[schemars(extend("additionalProperties" = true))]
+pub struct RerouteCompletion {
+    /// The provider's id, else the id of the replay.
+    pub id: String,
+    #[schemars(extend("const" = "chat.completion"))]
+    pub object: String,
+    pub created: i64,
     pub model: String,
-    #[schemars(default, extend("type" = ["string", "array", "null"]))]
-    pub input: Value,
-    pub instructions: Option<String>,
-    pub max_output_tokens: Option<u64>,
-    pub tools: Option<Vec<Object>>,
-    pub stream: Option<bool>,
-}
-
-/// Anthropic's messages request; all fields pass through unchanged.
-#[derive(JsonSchema)]
-pub struct MessageRequest {
-    /// An alias or `provider/model`.
-    #[schemars(length(min = 1))]
-    pub model: String,
-    #[schemars(default)]
-    pub messages: Vec<Object>,
-    #[schemars(default, extend("type" = ["string", "array", "null"]))]
-    pub system: Value,
-    pub max_tokens: Option<u64>,
-    pub tools: Option<Vec<Object>>,
-    pub stream: Option<bool>,
-}
-
-/// Anthropic's token count request; all fields pass through unchanged.
-#[derive(JsonSchema)]
-pub struct CountRequest {
-    /// An alias or `provider/model`.
-    #[schemars(length(min = 1))]
-    pub model: String,
-    #[schemars(default)]
-    pub messages: Vec<Object>,
-    #[schemars(default, extend("type" = ["string", "array", "null"]))]
-    pub system: Value,
-    pub tools: Option<Vec<Object>>,
-}
-
-/// A request for the endpoint named by `endpoint`.
-#[derive(JsonSchema)]
-pub struct InferenceRequest {
-    #[schemars(length(min = 1))]
-    pub model: String,
+    /// Each with `index`, `message` and `finish_reason`; the message with `role` and `content`,
+    /// which is empty if the answer holds tool calls only.
+    pub choices: Vec<Object>,
+    /// With `estimated` if the provider did not report all of them.
+    pub usage: Usage,
 }
 
 /// Query of a decision.

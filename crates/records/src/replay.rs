@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::Time;
 use crate::conversation::Conversation;
 use crate::explanation::Explanation;
+use crate::inference::RerouteCompletion;
 use crate::page::{ListObject, PAGE_MAX, object, page_default};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_dialect::usage::Usage;
@@ -94,7 +95,6 @@ pub struct DecisionSummary {
     pub left_out: Vec<LeftOut>,
 }
 
-/// A target that was not in the plan.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct LeftOut {
@@ -166,7 +166,6 @@ pub struct Replay {
     pub decision: Option<DecisionSummary>,
 }
 
-/// A page of captures.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct ReplayList {
@@ -209,7 +208,6 @@ pub struct CaptureRecord {
     pub explanation: Option<Option<Explanation>>,
 }
 
-/// The request of a capture.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct CapturedRequest {
@@ -224,7 +222,6 @@ pub struct CapturedRequest {
     pub query: Option<String>,
 }
 
-/// The answer of a capture.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct CapturedResponse {
@@ -250,7 +247,6 @@ pub struct Comparison {
     pub fields: Vec<ComparedField>,
 }
 
-/// One field of two captures.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ComparedField {
@@ -268,9 +264,8 @@ pub struct Rerouted {
     /// Null for a dry run.
     pub new_id: Option<String>,
     pub decision: Option<DecisionRecord>,
-    /// A chat completion, complete even if the provider left fields out; with `response_kind` the
-    /// provider's own object.
-    #[schemars(with = "Option<Map<String, Value>>")]
+    /// With `response_kind` the provider's own object.
+    #[schemars(schema_with = "response")]
     pub response: Value,
     pub replay_of: RequestId,
     pub original: Original,
@@ -278,6 +273,12 @@ pub struct Rerouted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["embeddings", "responses", "messages.count_tokens"]))]
     pub response_kind: Option<String>,
+}
+
+fn response(generator: &mut SchemaGenerator) -> Schema {
+    let completion = generator.subschema_for::<RerouteCompletion>();
+    let other = json_schema!({ "type": "object", "additionalProperties": true });
+    json_schema!({ "anyOf": [completion, other, { "type": "null" }] })
 }
 
 /// What was deleted.

@@ -1,8 +1,7 @@
 //! The routing document.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::Time;
 use crate::page::object;
@@ -41,7 +40,6 @@ pub struct Outline {
     pub recipes: Vec<OutlinedRecipe>,
 }
 
-/// An alias.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]
 pub struct OutlinedAlias {
@@ -49,7 +47,6 @@ pub struct OutlinedAlias {
     pub recipe: String,
 }
 
-/// A recipe.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]
 pub struct OutlinedRecipe {
@@ -58,7 +55,6 @@ pub struct OutlinedRecipe {
     pub shadow: Option<OutlinedShadow>,
 }
 
-/// A rule.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]
 pub struct OutlinedRule {
@@ -69,7 +65,6 @@ pub struct OutlinedRule {
     pub targets: Vec<OutlinedTarget>,
 }
 
-/// A target of a rule.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]
 pub struct OutlinedTarget {
@@ -78,7 +73,6 @@ pub struct OutlinedTarget {
     pub weight: f64,
 }
 
-/// The shadow of a recipe.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]
 pub struct OutlinedShadow {
@@ -86,7 +80,6 @@ pub struct OutlinedShadow {
     pub percent: f64,
 }
 
-/// A problem of a document.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Problem", deny_unknown_fields)]
 pub struct ProblemRecord {
@@ -120,7 +113,7 @@ pub struct ConfigTaken {
 
 /// A document that was live, in a list.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "RevisionEntry", deny_unknown_fields, inline)]
+#[schemars(rename = "Revision", deny_unknown_fields, inline)]
 pub struct ListedRevision {
     pub object: RevisionObject,
     pub id: String,
@@ -163,8 +156,8 @@ pub struct GateQuery {
     pub allow_empty: bool,
 }
 
-fn share(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "anyOf": [
-        json!({ "type": "number", "minimum": 0, "maximum": 1 }), json!({ "pattern": "^[0-9.]+%$" }),
+fn share(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [
+        { "type": "number", "minimum": 0, "maximum": 1 }, { "pattern": "^[0-9.]+%$" },
     ] })
 }
