@@ -10,6 +10,8 @@ use rerouter::internals::interface::Surface;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::access::identity::{NO_KEY, fill};
+use crate::access::routes::state;
 use crate::support::client::{self, Answer};
 use crate::support::documents::in_order;
 use crate::support::envelope;
@@ -30,10 +32,7 @@ async fn start() -> (Gateway, Provider) {
 /// The cookie of an admin who has logged in.
 async fn admin_cookie(gateway: &Gateway) -> String {
     let account = json!({"email": "admin@example.com", "password": PASSWORD, "role": "admin"});
-    assert_eq!(
-        gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&account)).await.status,
-        201
-    );
+    gateway.answers(201, "POST", "/v1/users", &gateway.admin_key, Some(&account)).await;
     let body = json!({"email": "admin@example.com", "password": PASSWORD}).to_string();
     let login = gateway.send("POST", "/v1/auth/login", &[JSON], Some(body.as_bytes())).await;
     login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
@@ -42,28 +41,6 @@ async fn admin_cookie(gateway: &Gateway) -> String {
 /// Every route, and every page of the console.
 fn everything() -> impl Iterator<Item = &'static Route> {
     ROUTES.iter().chain(PAGES)
-}
-
-/// All that could have changed.
-async fn state(gateway: &Gateway) -> Vec<Value> {
-    let mut found = vec![json!(gateway.revision().await)];
-    for path in ["/v1/users", "/v1/audit", "/v1/apikeys", "/v1/router/keys", "/v1/router/replay"] {
-        let answer =
-            gateway.manage("GET", &format!("{path}?limit=100"), &gateway.admin_key, None).await;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
-        found.push(answer.json());
-    }
-    for path in ["/v1/agents", "/v1/api-keys"] {
-        found.push(gateway.send("GET", path, &[], None).await.json());
-    }
-    found
-}
-
-fn fill(pattern: &str) -> String {
-    let segments = pattern.split('/').map(|segment| {
-        if segment.starts_with('{') { "key_00000000000000000000000000" } else { segment }
-    });
-    segments.collect::<Vec<_>>().join("/")
 }
 
 fn check(surface: Surface, answer: &Answer, (status, word, phrase): (u16, &str, &str)) {
@@ -111,7 +88,7 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     let signed = |route: &&Route| Surface::of(route.path) == Surface::NodeCallback;
     for route in everything().filter(|route| !route.method.is_safe() && !signed(route)) {
         let (surface, method, target) =
-            (Surface::of(route.path), route.method.as_str(), fill(route.path));
+            (Surface::of(route.path), route.method.as_str(), fill(route.path, NO_KEY));
         for headers in foreign {
             let headers: Vec<(&str, &str)> =
                 headers.iter().copied().chain([("cookie", cookie.as_str()), JSON]).collect();
@@ -126,7 +103,7 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     assert_eq!(provider.count(), 0);
     // Nor is a credential that browsers add by themselves any better, where none is looked at.
     for route in everything().filter(|route| !route.method.is_safe()) {
-        let (surface, target) = (Surface::of(route.path), fill(route.path));
+        let (surface, target) = (Surface::of(route.path), fill(route.path, NO_KEY));
         for scheme in
             ["Basic dTpw", "basic", "Digest username=\"u\"", "NTLM TlRMTVNTUAAB", "Negotiate YII="]
         {
@@ -147,7 +124,7 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     // A request that shows a credential which no browser adds by itself is not asked where it comes
     // from, but on the console, which takes the cookie only.
     for route in everything().filter(|route| !route.method.is_safe()) {
-        let (method, target) = (route.method.as_str(), fill(route.path));
+        let (method, target) = (route.method.as_str(), fill(route.path, NO_KEY));
         let answer = gateway
             .send(
                 method,
@@ -176,7 +153,7 @@ async fn nobody_who_asks_beforehand_is_told_to_come() {
     let cookie = admin_cookie(&gateway).await;
     let neighbour = format!("http://localhost:{}", free_port());
     for route in everything() {
-        let target = fill(route.path);
+        let target = fill(route.path, NO_KEY);
         for origin in ["https://evil.example", "null", &neighbour] {
             let preflight = [
                 ("origin", origin),
@@ -223,7 +200,7 @@ async fn every_route_is_served_to_our_own_names_only() {
     let bearer = format!("Bearer {}", gateway.admin_key);
     let port = gateway.address().port();
     for route in everything() {
-        let (surface, target) = (Surface::of(route.path), fill(route.path));
+        let (surface, target) = (Surface::of(route.path), fill(route.path, NO_KEY));
         for host in [
             format!("evil.example:{port}"),
             "evil.example".to_owned(),
@@ -445,7 +422,7 @@ fn attacks(revision: &str) -> Vec<Value> {
     let others = everything().filter(|route| !route.method.is_safe() && !known(route));
     let others = others.map(|route| {
         json!({
-            "method": route.method.as_str(), "path": fill(route.path), "body": "{}", "brief": true
+            "method": route.method.as_str(), "path": fill(route.path, NO_KEY), "body": "{}", "brief": true
         })
     });
     let whole = whole.iter().map(
@@ -561,7 +538,7 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
 /// Whether a POST to this path leads to a route, as others by that path are refused for their
 /// method.
 fn found(path: &str) -> bool {
-    everything().any(|route| route.method == http::Method::POST && fill(route.path) == path)
+    everything().any(|route| route.method == http::Method::POST && fill(route.path, NO_KEY) == path)
 }
 
 /// A page in a frame without rights, and one from a file: their origin is `null`.

@@ -1,5 +1,5 @@
-//! The ways in beside `Authorization`: keys in `x-api-key` and `api-key`, sessions in cookies, on
-//! every route; and that nothing that answers is entered by anybody who was not let in.
+//! The ways in: keys in `Authorization`, `x-api-key` and `api-key`, sessions in cookies, on every
+//! route; and that nothing that answers is entered by anybody who was not let in.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,11 @@ use rerouter::internals::store::{Faults, PanicPoint};
 use serde_json::{Value, json};
 
 use crate::access::identity::{
-    CLOUD_KEY, KEYS, ROWS, check_401, cookie, fill, make, no_longer_good, start, without_object,
+    CLOUD_KEY, KEYS, ROWS, check_401, check_refusal, cookie, fill, make, no_longer_good, start,
+    without_object,
 };
 use crate::process::plugin::{ADMIN, Extras, Host};
-use crate::support::client::{Answer, Connection, request};
+use crate::support::client::{Answer, Connection, pairs, request};
 use crate::support::documents::in_order;
 use crate::support::gateway::Gateway;
 use crate::support::node::now;
@@ -61,13 +62,9 @@ async fn bad_cookies(gateway: &Gateway, token: &str, key: &str) -> Vec<String> {
     });
     let me = gateway.send("GET", "/v1/auth/me", &[("cookie", &disabled)], None).await.json();
     let path = format!("/v1/users/{}", me["id"].as_str().unwrap());
-    assert_eq!(
-        gateway
-            .manage("PATCH", &path, &gateway.admin_key, Some(&json!({"disabled": true})))
-            .await
-            .status,
-        200
-    );
+    gateway
+        .answers(200, "PATCH", &path, &gateway.admin_key, Some(&json!({"disabled": true})))
+        .await;
     assert_eq!(
         gateway.send("POST", "/v1/auth/logout", &[("cookie", &ended)], None).await.status,
         204
@@ -78,87 +75,141 @@ async fn bad_cookies(gateway: &Gateway, token: &str, key: &str) -> Vec<String> {
     [vec![ended, disabled, twice], wrong.to_vec()].concat()
 }
 
-#[tokio::test]
-async fn by_other_headers_and_by_cookies_every_route_refuses_every_stranger_alike() {
-    let (mut gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
-    let ann = gateway.session("ann@example.com").await;
+/// A secret of every kind, by what it is: of each interface one that is good there and nowhere else,
+/// and one for each way in which it can be none.
+async fn secrets(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
     let mut secrets: BTreeMap<String, String> = BTreeMap::new();
     for (interface, path, _) in KEYS {
-        let maker = if interface == "agent" { CLOUD_KEY } else { ann.as_str() };
-        secrets.insert(interface.to_owned(), make(&gateway, path, maker).await.secret);
+        let maker = if interface == "agent" { CLOUD_KEY } else { ann };
+        secrets.insert(interface.to_owned(), make(gateway, path, maker).await.secret);
     }
-    let spent = no_longer_good(&mut gateway, &ann).await;
-    secrets.extend(
-        spent
-            .into_iter()
-            .map(|(name, value)| (name, value.strip_prefix("Bearer ").unwrap().to_owned())),
-    );
-    secrets.extend(
-        [
-            ("admin", gateway.admin_key.as_str()),
-            ("cloud", CLOUD_KEY),
-            ("garbage", "nonsense"),
-            ("session", &ann),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned())),
-    );
+    secrets.extend(no_longer_good(gateway, ann).await);
+    let others = [
+        ("admin", gateway.admin_key.as_str()),
+        ("cloud", CLOUD_KEY),
+        ("unknown", "nonsense"),
+        ("mistyped", "rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxf"),
+        ("session", ann),
+    ];
+    secrets.extend(others.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    for kind in ["", "revoked ", "rotated ", "expired ", "inactive ", "disabled "] {
+        for interface in ["pin", "agent", "router"] {
+            let none = kind == "disabled " && interface == "agent";
+            assert_eq!(secrets.contains_key(&format!("{kind}{interface}")), !none);
+        }
+    }
+    assert!(secrets.contains_key("disabled session"));
+    secrets
+}
+
+/// What is good on a surface by `Authorization`.
+fn own(surface: Surface) -> &'static [&'static str] {
+    match surface {
+        Surface::Pin | Surface::Console => &["pin", "admin", "session"],
+        Surface::NodeCallback => &[],
+        Surface::Agent => &["agent", "cloud"],
+        Surface::RouterManagement => &["router", "admin", "session"],
+        Surface::Messages | Surface::DataPlane => &["router", "session"],
+    }
+}
+
+/// One way to ask: what it is called, its headers, and whether it is let in.
+type Try<'a> = (String, Vec<(&'static str, &'a str)>, bool);
+
+/// Every way in to a surface by a secret or a cookie, good and bad.
+fn tries<'a>(
+    surface: Surface,
+    secrets: &'a BTreeMap<String, String>,
+    bearers: &'a BTreeMap<String, String>,
+    good_cookie: &'a str,
+    bad_cookies: &'a [String],
+) -> Vec<Try<'a>> {
+    let (data_plane, good) = (surface.is_data_plane(), ("cookie", good_cookie));
+    let mut tries: Vec<Try> = Vec::new();
+    for (name, value) in bearers.iter().filter(|(name, _)| !own(surface).contains(&name.as_str())) {
+        // A good cookie is no help to a bad credential; on AGENT it is none at all.
+        let headers = vec![("authorization", value.as_str()), good];
+        tries.push((format!("authorization: {name}"), headers, false));
+    }
+    let none = if surface == Surface::Agent { vec![good] } else { Vec::new() };
+    tries.push(("nothing".to_owned(), none, false));
+    for (name, secret) in secrets {
+        let is_good = data_plane && ["router", "session"].contains(&name.as_str());
+        for header in ["x-api-key", "api-key"] {
+            tries.push((format!("{header}: {name}"), vec![(header, secret.as_str())], is_good));
+        }
+    }
+    // On other surfaces neither header is looked at, and the cookie beside it is.
+    if data_plane {
+        tries.push(("a bad key".to_owned(), vec![("api-key", "nonsense"), good], false));
+    }
+    for cookie in bad_cookies {
+        tries.push((format!("cookie: {cookie}"), vec![("cookie", cookie.as_str())], false));
+    }
+    tries
+}
+
+#[tokio::test]
+async fn every_route_refuses_every_stranger_alike() {
+    let (mut gateway, a) = start(|setup| setup.env("AGENT_CLOUD_API_KEY", CLOUD_KEY)).await;
+    let ann = gateway.session("ann@example.com").await;
+    let secrets = secrets(&mut gateway, &ann).await;
+    let mut bearers: BTreeMap<String, String> =
+        secrets.iter().map(|(name, secret)| (name.clone(), format!("Bearer {secret}"))).collect();
+    for (name, value) in
+        [("garbage", "nonsense"), ("basic", "Basic dXNlcjpwYXNz"), ("empty", "Bearer")]
+    {
+        bearers.insert(name.to_owned(), value.to_owned());
+    }
     let good_cookie = cookie(&gateway, "ann@example.com").await;
     let bad = bad_cookies(&gateway, &ann, &secrets["router"]).await;
     let mut refusals: BTreeMap<String, String> = BTreeMap::new();
     let mut line = Line::open(&gateway).await;
     let mut let_in = BTreeMap::new();
-    for (method, path, object, good) in
-        ROWS.iter().filter(|(method, path, ..)| !OPEN.contains(&(method, path)))
-    {
+    for (method, path, object, good) in ROWS {
         let (surface, target) = (Surface::of(path), fill(path, without_object(*object)));
-        let mut tries: Vec<(String, Vec<(&str, &str)>)> = Vec::new();
-        for (name, secret) in &secrets {
-            tries.extend(
-                ["x-api-key", "api-key"]
-                    .map(|header| (format!("{header}: {name}"), vec![(header, secret.as_str())])),
-            );
+        let is_open = OPEN.contains(&(method, path));
+        let key = bearers[own(surface).first().copied().unwrap_or("pin")].as_str();
+        let answer = line.ask(method, &target, &[("authorization", key)]).await;
+        assert_eq!(answer.status, *good, "{method} {path}: {}", answer.text());
+        match *good {
+            401 => check_401(surface, &answer),
+            400.. => check_refusal(surface, &answer, *good),
+            _ => {}
         }
-        // A good cookie is no help to a bad key.
-        tries.push((
-            "a bad key and a good cookie".to_owned(),
-            vec![("api-key", "nonsense"), ("cookie", &good_cookie)],
-        ));
-        tries.extend(
-            bad.iter()
-                .map(|cookie| (format!("cookie: {cookie}"), vec![("cookie", cookie.as_str())])),
-        );
-        for (name, headers) in tries {
-            let own = name.ends_with(": router") || name.ends_with(": session");
-            if surface.is_data_plane() && own {
-                let answer = line.ask(method, &target, &headers).await;
-                assert_eq!(answer.status, *good, "{method} {path} with {name}: {}", answer.text());
-                *let_in.entry("key").or_insert(0) += 1;
-                continue;
-            }
-            // On other surfaces neither header is looked at, and the cookie beside it is.
-            if name.starts_with("a bad key") && !surface.is_data_plane() {
-                continue;
-            }
+        let twice = [("authorization", key), ("authorization", key)];
+        let answer = line.ask(method, &target, &twice).await;
+        match surface {
+            _ if is_open => assert_eq!(answer.status, *good, "{method} {path}: looked at"),
+            Surface::NodeCallback => check_401(surface, &answer),
+            _ => check_refusal(surface, &answer, 400),
+        }
+        for (name, headers, is_good) in tries(surface, &secrets, &bearers, &good_cookie, &bad) {
             let answer = line.ask(method, &target, &headers).await;
+            if is_open || is_good {
+                assert_eq!(answer.status, *good, "{method} {path} with {name}: {}", answer.text());
+                *let_in.entry("key").or_insert(0) += u32::from(is_good);
+                continue;
+            }
             assert_eq!(answer.status, 401, "{method} {path} with {name}: {}", answer.text());
             check_401(surface, &answer);
             let mut body = answer.json();
             body.as_object_mut().unwrap().remove("request_id");
             // Inference tells callers what they know: they sent none, or the operator's.
             let known = match surface.is_data_plane() {
-                true if name.starts_with("cookie") => "none",
+                true if name == "nothing" => "none",
                 true if name.ends_with(": admin") => "admin",
                 _ => "",
             };
-            let place = format!("{surface:?} {known}");
-            let first = refusals.entry(place).or_insert_with(|| body.to_string());
+            let first =
+                refusals.entry(format!("{surface:?} {known}")).or_insert_with(|| body.to_string());
             assert_eq!(
                 *first,
                 body.to_string(),
                 "{method} {path} with {name}: nothing is to be learnt from a 401"
             );
         }
-        if *method == "GET" {
+        if *method == "GET" && !is_open {
             let answer = line.ask(method, &target, &[("cookie", &good_cookie)]).await;
             let expected = if surface == Surface::Agent { 401 } else { *good };
             // A session is told that it is no admin's in the same words as a key is.
@@ -253,19 +304,12 @@ async fn nothing_that_answers_is_entered_by_anybody_who_was_not_let_in() {
     let mut entered = 0;
     for (method, path, object, _) in ROWS {
         let (surface, target) = (Surface::of(path), fill(path, without_object(*object)));
-        let own: &[&str] = match surface {
-            Surface::Pin | Surface::Console => &["pin", "admin"],
-            Surface::RouterManagement => &["router", "admin"],
-            Surface::Agent => &["agent", "cloud"],
-            Surface::Messages | Surface::DataPlane => &["router"],
-            Surface::NodeCallback => &[],
-        };
         let is_open = OPEN.contains(&(method, path));
         let of_sessions = ["/v1/auth/logout", "/v1/auth/password"].contains(path);
         for (name, secret) in &mined.secrets {
             let bearer = format!("Bearer {secret}");
             let answer = mined.ask(method, &target, &[("authorization", &bearer)]).await;
-            let expected = match is_open || own.contains(name) {
+            let expected = match is_open || own(surface).contains(name) {
                 true if of_sessions => 403,
                 true => 500,
                 false => 401,
@@ -290,8 +334,7 @@ async fn nothing_that_answers_is_entered_by_anybody_who_was_not_let_in() {
         }
         if surface == Surface::NodeCallback {
             let signed = mined.signed(path);
-            let signed: Vec<(&str, &str)> =
-                signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let signed = pairs(&signed);
             assert_eq!(mined.ask(method, &target, &signed).await.status, 500, "{method} {path}");
             let twice = mined.ask(method, &target, &signed).await;
             assert_eq!(twice.status, 401, "{method} {path}: a nonce that is spent");

@@ -97,8 +97,7 @@ async fn captures_leave_by_key_time_and_user_within_reach() {
     let all = set([&first, &second, &of_child, &of_other, &of_bob, &of_admin]);
     assert_eq!(left(&gateway).await, all);
     let reroute = format!("{REPLAYS}/{of_other}/reroute");
-    let rerouted = gateway.manage("POST", &reroute, &admin, None).await;
-    assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+    let rerouted = gateway.answers(200, "POST", &reroute, &admin, None).await;
     gateway.capture(rerouted.json()["new_id"].as_str().unwrap()).await;
 
     // Nothing beyond reach.
@@ -218,7 +217,7 @@ async fn a_deleted_user_leaves_usage_and_audit_under_the_id_alone() {
         let body = chat_body("auto", false);
         assert_eq!(gateway.chat(secret, body.as_bytes()).await.status, 401);
     }
-    assert_eq!(gateway.manage("GET", "/v1/auth/me", &ann, None).await.status, 401);
+    gateway.answers(401, "GET", "/v1/auth/me", &ann, None).await;
     assert_eq!(left(&gateway).await, set([&of_bob]));
     assert_eq!(delete_user(&gateway, &admin, &id).await, 404, "again");
     let users = gateway.manage("GET", "/v1/users", &admin, None).await.text();
@@ -246,11 +245,11 @@ async fn a_deleted_user_leaves_usage_and_audit_under_the_id_alone() {
     // The last admin, who was disabled by a call that broke off.
     let path = format!("/v1/users/{bobs_id}");
     let role = json!({"role": "admin"});
-    assert_eq!(gateway.manage("PATCH", &path, &admin, Some(&role)).await.status, 200);
+    gateway.answers(200, "PATCH", &path, &admin, Some(&role)).await;
     let bob = gateway.session("bob@example.com").await;
     assert_eq!(delete_user(&gateway, &bob, &bobs_id).await, 409);
     let disabled = json!({"disabled": true});
-    assert_eq!(gateway.manage("PATCH", &path, &admin, Some(&disabled)).await.status, 200);
+    gateway.answers(200, "PATCH", &path, &admin, Some(&disabled)).await;
     assert_eq!(delete_user(&gateway, &admin, &bobs_id).await, 204);
     assert!(left(&gateway).await.is_empty());
 }
@@ -277,7 +276,7 @@ async fn what_one_gateway_erases_is_gone_at_all() {
     assert_eq!(delete_user(b, &b.admin_key, &id).await, 204);
     for gateway in [a, b] {
         assert_eq!(gateway.chat(&anns, body.as_bytes()).await.status, 401);
-        assert_eq!(gateway.manage("GET", "/v1/auth/me", &token, None).await.status, 401);
+        gateway.answers(401, "GET", "/v1/auth/me", &token, None).await;
         assert_eq!(delete_user(gateway, &gateway.admin_key, &id).await, 404);
         assert!(left(gateway).await.is_empty());
     }

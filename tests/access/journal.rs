@@ -372,7 +372,7 @@ async fn end_all(gateway: &Gateway) {
     let agents = gateway.manage("GET", "/v1/agents?limit=100", CLOUD_KEY, None).await.json();
     for agent in agents["data"].as_array().unwrap() {
         let path = format!("/v1/agents/{}", agent["id"].as_str().unwrap());
-        assert_eq!(gateway.manage("DELETE", &path, CLOUD_KEY, None).await.status, 204);
+        gateway.answers(204, "DELETE", &path, CLOUD_KEY, None).await;
     }
     for (path, by, whose) in [
         (PIN, gateway.admin_key.as_str(), "&owner=usr_admin"),
@@ -396,9 +396,7 @@ async fn vouch(gateway: &Gateway, all: &[Left]) -> usize {
             (401, 401),
             "nobody in particular made it"
         );
-        let vouched =
-            gateway.manage("PATCH", path, CLOUD_KEY, Some(&json!({"status": "active"}))).await;
-        assert_eq!(vouched.status, 200, "{}", vouched.text());
+        gateway.answers(200, "PATCH", path, CLOUD_KEY, Some(&json!({"status": "active"}))).await;
         assert_eq!((good(secret).await, good(before).await), (200, 401));
     }
     opened.len()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::client::{self, Answer, Connection};
+use crate::support::client::{self, Answer, Connection, pairs};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
@@ -82,8 +82,7 @@ async fn a_patch_holds_for_the_next_request_of_an_open_connection() {
         ("authorization", format!("Bearer {admin}")),
         ("content-type", "application/merge-patch+json".to_owned()),
     ];
-    let merge: Vec<(&str, &str)> =
-        merge.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let merge = pairs(&merge);
     let target = format!("{ROUTER}/{}", key.id);
     assert_eq!(
         gateway.send("PATCH", &target, &merge, Some(br#"{"name":"merged"}"#)).await.json()["name"],
@@ -94,7 +93,7 @@ async fn a_patch_holds_for_the_next_request_of_an_open_connection() {
         415,
         "unsupported_media_type",
     );
-    assert_eq!(gateway.manage("DELETE", &target, &admin, None).await.status, 204);
+    gateway.answers(204, "DELETE", &target, &admin, None).await;
     envelope::management(
         &patch(&gateway, &admin, &key, json!({"name": "x"})).await,
         409,
@@ -228,7 +227,7 @@ async fn a_descent_ends_with_its_root_and_a_creation_is_told_once_more() {
 
     let target = format!("{ROUTER}/{}?descendants=true", top.id);
     for _ in 0..2 {
-        assert_eq!(gateway.manage("DELETE", &target, &admin, None).await.status, 204);
+        gateway.answers(204, "DELETE", &target, &admin, None).await;
     }
     for _ in 0..2 {
         for key in [&top, &child, &grandchild] {
@@ -361,10 +360,7 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_that_ended_revives() 
                 .unwrap()
                 .to_owned();
             if !keep {
-                assert_eq!(
-                    gateway.manage("POST", "/v1/auth/logout", &token, None).await.status,
-                    204
-                );
+                gateway.answers(204, "POST", "/v1/auth/logout", &token, None).await;
             }
             sessions.push((token, if keep { 200 } else { 401 }));
         }

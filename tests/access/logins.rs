@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rerouter::internals::bounds;
 use serde_json::{Value, json};
 
-use crate::support::client::{self, Answer};
+use crate::support::client::{self, Answer, pairs};
 use crate::support::documents::in_order;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
@@ -51,13 +51,9 @@ async fn accounts(gateway: &Gateway) -> [&'static str; 3] {
         assert_eq!(made.status, 201, "{}", made.text());
         if email.starts_with("ann") {
             let path = format!("/v1/users/{}", made.json()["user"]["id"].as_str().unwrap());
-            assert_eq!(
-                gateway
-                    .manage("PATCH", &path, &gateway.admin_key, Some(&json!({"disabled": true})))
-                    .await
-                    .status,
-                200
-            );
+            gateway
+                .answers(200, "PATCH", &path, &gateway.admin_key, Some(&json!({"disabled": true})))
+                .await;
         }
     }
     ["nobody@example.com", "bob@example.com", "ann@example.com"]
@@ -351,8 +347,7 @@ async fn a_login_gives_a_cookie_and_a_token_of_one_session_and_says_who_one_is()
         ([("authorization", bearer(&body["token"]))], json!({"type": "session"})),
         ([("cookie", pair.to_owned())], json!({"type": "session"})),
     ] {
-        let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let headers = pairs(&headers);
         expected["auth"] = auth;
         assert_eq!(me(&headers).await, expected);
     }
@@ -364,7 +359,7 @@ async fn a_login_gives_a_cookie_and_a_token_of_one_session_and_says_who_one_is()
     // One session: the cookie's end is the token's.
     let out = gateway.send("POST", "/v1/auth/logout", &[("cookie", pair)], None).await;
     assert_eq!(out.status, 204, "{}", out.text());
-    assert_eq!(gateway.manage("GET", "/v1/auth/me", token, None).await.status, 401);
+    gateway.answers(401, "GET", "/v1/auth/me", token, None).await;
     assert_eq!(
         secure.send("GET", "/v1/auth/me", &[("cookie", locked)], b"", false).await.status,
         200,

@@ -8,7 +8,7 @@ use rerouter::internals::auth::Auth;
 use rerouter::internals::secret::{Keyring, Purpose, Secret, SecretBytes};
 use serde_json::json;
 
-use crate::support::client::find;
+use crate::support::client::{find, pairs};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::node::Node;
@@ -138,9 +138,7 @@ async fn inside_bodies(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static s
     let id = answer.request_id();
     shown.push(("an answer", format!("{answer:?}")));
     shown.push(("a capture", gateway.capture(&id).await.to_string()));
-    let rerouted = gateway
-        .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None)
-        .await;
+    let rerouted = gateway.reroute(&id, &gateway.admin_key).await;
     shown.push(("a reroute", rerouted.text()));
     shown.push((
         "the audit",
@@ -171,8 +169,7 @@ async fn accounts(
         let headers = [("authorization", bearer.as_str()), JSON, ("idempotency-key", "canary")]
             .map(|(name, value)| (name, value.to_owned()));
         async move {
-            let headers: Vec<(&str, &str)> =
-                headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let headers = pairs(&headers);
             gateway.send("POST", "/v1/router/keys", &headers, Some(body)).await
         }
     };
@@ -241,9 +238,7 @@ async fn nodes(
     }
     let id = gateway.chat(key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
-    let rerouted = gateway
-        .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None)
-        .await;
+    let rerouted = gateway.reroute(&id, &gateway.admin_key).await;
     shown.push(("a reroute", rerouted.text()));
     let path = format!("/v1/nodes/{}", node.id);
     let rotated = Node::of(
@@ -351,14 +346,7 @@ async fn in_every_place(
             shown.push(("an answer", format!("{answer:?}")));
             let id = answer.request_id();
             shown.push(("a capture", gateway.capture(&id).await.to_string()));
-            let rerouted = gateway
-                .manage(
-                    "POST",
-                    &format!("/v1/router/replay/{id}/reroute"),
-                    &gateway.admin_key,
-                    None,
-                )
-                .await;
+            let rerouted = gateway.reroute(&id, &gateway.admin_key).await;
             assert_eq!(rerouted.status, 200, "{}", rerouted.text());
             shown.push(("a reroute", rerouted.text()));
             shown.push((

@@ -25,8 +25,7 @@ async fn log_in(gateway: &Gateway, email: &str) -> Answer {
 /// Made by an admin, and logged in: the id and the token of the session.
 async fn user(gateway: &Gateway, email: &str, role: &str) -> (String, String) {
     let body = json!({"email": email, "password": PASSWORD, "role": role});
-    let made = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&body)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
+    let made = gateway.answers(201, "POST", "/v1/users", &gateway.admin_key, Some(&body)).await;
     let id = made.json()["id"].as_str().unwrap().to_owned();
     assert_eq!(made.header("location"), Some(format!("/v1/users/{id}").as_str()));
     let login = log_in(gateway, email).await;
@@ -338,13 +337,7 @@ async fn two_admins_who_end_each_other_at_once_are_one_then() {
             .count();
         assert_eq!(left, 1);
         for key in keys {
-            assert_eq!(
-                gateway
-                    .manage("DELETE", &format!("/v1/apikeys/{}", key.id), &admin, None)
-                    .await
-                    .status,
-                204
-            );
+            gateway.answers(204, "DELETE", &format!("/v1/apikeys/{}", key.id), &admin, None).await;
         }
     }
 }

@@ -48,9 +48,14 @@ impl Scene {
     async fn evaluate(&self, body: Value) -> Value {
         let told = self
             .gateway
-            .manage("POST", "/v1/router/replay/evaluate", &self.gateway.admin_key, Some(&body))
+            .answers(
+                200,
+                "POST",
+                "/v1/router/replay/evaluate",
+                &self.gateway.admin_key,
+                Some(&body),
+            )
             .await;
-        assert_eq!(told.status, 200, "{}", told.text());
         told.json()
     }
 }
@@ -120,8 +125,7 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
         (&json!("only"), &json!(nodes[1].id))
     );
     let path = format!("/v1/router/replay/{near}/reroute");
-    let rerouted = scene.gateway.manage("POST", &path, &scene.key.secret, None).await;
-    assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+    scene.gateway.answers(200, "POST", &path, &scene.key.secret, None).await;
 
     // 2 elsewhere and 2 nowhere before the nodes came, 15 and 1 after; where there was no target,
     // or no agent, nothing was decided.
@@ -183,14 +187,16 @@ async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text:
         scene.agent("DELETE", &format!("/{name}"), json!({})).await;
     }
     for node in nodes {
-        assert_eq!(
-            scene
-                .gateway
-                .manage("DELETE", &format!("/v1/nodes/{}", node.id), &scene.gateway.admin_key, None)
-                .await
-                .status,
-            204
-        );
+        scene
+            .gateway
+            .answers(
+                204,
+                "DELETE",
+                &format!("/v1/nodes/{}", node.id),
+                &scene.gateway.admin_key,
+                None,
+            )
+            .await;
     }
     assert_eq!(scene.evaluate(json!({})).await, *whole, "agents and nodes are deleted");
     let given = text.replace("\"k\"", "\"${ANY_API_KEY}\"");

@@ -195,10 +195,7 @@ async fn the_document_that_is_live_changes_nothing() {
             .as_str()
             .unwrap()
             .to_owned();
-    let again = scene
-        .gateway
-        .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &scene.gateway.admin_key, None)
-        .await;
+    let again = scene.gateway.reroute(&id, &scene.gateway.admin_key).await;
     assert_eq!(again.status, 200, "{}", again.text());
     scene.gateway.restart().await;
 

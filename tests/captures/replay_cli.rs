@@ -180,15 +180,7 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
     for _ in 0..2 {
         scene.ask("Please refactor.").await;
     }
-    scene
-        .gateway
-        .manage(
-            "POST",
-            &format!("/v1/router/replay/{}/reroute", scene.ask("Last.").await),
-            &scene.gateway.admin_key,
-            None,
-        )
-        .await;
+    scene.gateway.reroute(&scene.ask("Last.").await, &scene.gateway.admin_key).await;
     scene.write("current.yaml", &scene.text);
     scene.write("candidate.yaml", &scene.text.replace("code: [refactor]", "code: [nothing]"));
     let out = scene.replay(&["export", "--out", "corpus.jsonl", "--since", "24h"]).await;
@@ -403,18 +395,12 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
     );
     // What is known is left as it is; what was deleted comes back, as nothing of it is left here.
     let path = |id: &str| format!("/v1/router/replay/{id}");
-    assert_eq!(
-        to.gateway.manage("DELETE", &path(&ids[1]), &to.gateway.admin_key, None).await.status,
-        204
-    );
+    to.gateway.answers(204, "DELETE", &path(&ids[1]), &to.gateway.admin_key, None).await;
     assert_eq!(
         to.replay(&["import", "corpus.jsonl"]).await.well(),
         "1 imported, 4 already there\n"
     );
-    assert_eq!(
-        to.gateway.manage("GET", &path(&ids[1]), &to.gateway.admin_key, None).await.status,
-        200
-    );
+    to.gateway.answers(200, "GET", &path(&ids[1]), &to.gateway.admin_key, None).await;
     // They survive a restart, whosever they are.
     let mut third = scene().await;
     third.write("corpus.jsonl", &exported);

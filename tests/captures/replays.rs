@@ -37,15 +37,11 @@ async fn a_stream_and_its_replay_side_by_side() {
     let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
     let id = answer.request_id();
     gateway.capture(&id).await;
-    let rerouted = gateway
-        .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None)
-        .await
-        .json();
+    let rerouted = gateway.reroute(&id, &key.secret).await.json();
     let other = rerouted["new_id"].as_str().expect("new_id").to_owned();
     gateway.capture(&other).await;
     let path = format!("/v1/router/replay/{id}/compare/{other}");
-    let compared = gateway.manage("GET", &path, &key.secret, None).await;
-    assert_eq!(compared.status, 200, "{}", compared.text());
+    let compared = gateway.answers(200, "GET", &path, &key.secret, None).await;
     let compared = compared.json();
     assert_eq!((&compared["a"], &compared["b"]), (&json!(id), &json!(other)));
     assert_eq!(
@@ -126,10 +122,7 @@ async fn only_its_owner_deletes_a_capture_and_its_replays() {
     let id = gateway.chat(&strange, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
     let reroute = async |id: &str| {
-        let answer = gateway
-            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &strange.secret, None)
-            .await
-            .json();
+        let answer = gateway.reroute(id, &strange.secret).await.json();
         answer["new_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     };
     let replay = reroute(&id).await;
@@ -158,13 +151,7 @@ async fn only_its_owner_deletes_a_capture_and_its_replays() {
     for id in [&id, &replay, &of_replay] {
         gateway.capture(id).await;
     }
-    assert_eq!(
-        gateway
-            .manage("DELETE", &format!("{path}?replays=true"), &strange.secret, None)
-            .await
-            .status,
-        204
-    );
+    gateway.answers(204, "DELETE", &format!("{path}?replays=true"), &strange.secret, None).await;
     let list = gateway.manage("GET", "/v1/router/replay", &strange.secret, None).await.json();
     let left: Vec<&str> = list["data"]
         .as_array()
@@ -174,13 +161,9 @@ async fn only_its_owner_deletes_a_capture_and_its_replays() {
         .collect();
     assert_eq!(left, [kept.as_str()]);
     // An admin deletes what is not its own.
-    assert_eq!(
-        gateway
-            .manage("DELETE", &format!("/v1/router/replay/{kept}"), &gateway.admin_key, None)
-            .await
-            .status,
-        204
-    );
+    gateway
+        .answers(204, "DELETE", &format!("/v1/router/replay/{kept}"), &gateway.admin_key, None)
+        .await;
 }
 
 #[tokio::test]
@@ -196,12 +179,7 @@ async fn a_replay_of_a_replay_under_way_goes_with_the_first() {
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     gateway.capture(&id).await;
-    let reroute = async |id: &str| {
-        gateway
-            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None)
-            .await
-            .json()
-    };
+    let reroute = async |id: &str| gateway.reroute(id, &key.secret).await.json();
     let replay = reroute(&id).await["new_id"].as_str().unwrap().to_owned();
     gateway.capture(&replay).await;
     let deleting = async {
@@ -281,15 +259,11 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
     // What is deleted is not told again, nor what its caller may not see.
     gateway.capture(late.json()["new_id"].as_str().unwrap()).await;
     let path = format!("/v1/router/replay/{}", late.json()["new_id"].as_str().unwrap());
-    assert_eq!(gateway.manage("DELETE", &path, &key.secret, None).await.status, 204);
+    gateway.answers(204, "DELETE", &path, &key.secret, None).await;
     envelope::management(&reroute(&ids[0], "", &key.secret, "two").await, 404, "not_found");
-    assert_eq!(
-        gateway
-            .manage("DELETE", &format!("/v1/router/replay/{}", ids[0]), &key.secret, None)
-            .await
-            .status,
-        204
-    );
+    gateway
+        .answers(204, "DELETE", &format!("/v1/router/replay/{}", ids[0]), &key.secret, None)
+        .await;
     envelope::management(&reroute(&ids[0], "", &key.secret, "one").await, 404, "not_found");
     envelope::management(
         &reroute(&ids[1], "", &stranger(&gateway).await.secret, "one").await,

@@ -56,8 +56,7 @@ async fn captured(gateway: &Gateway, key: &Key, path: &str) -> String {
 }
 
 async fn reroute(gateway: &Gateway, key: &Key, id: &str) -> Value {
-    let answer =
-        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    let answer = gateway.reroute(id, &key.secret).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()
 }
@@ -286,9 +285,7 @@ async fn a_reroute_that_was_refused_says_with_which_status() {
                 .await;
         let key = gateway.create_key().await;
         let id = captured(&gateway, &key, "/v1/chat/completions").await;
-        let answer = gateway
-            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None)
-            .await;
+        let answer = gateway.reroute(&id, &key.secret).await;
         let told = answer.json();
         assert_eq!((answer.status, &told["error"]), (502, &json!("provider_failed")), "{told}");
         assert_eq!(

@@ -266,16 +266,13 @@ async fn a_folder_of_another_database_is_left_alone() {
     assert!(segments(&objects) == before);
 }
 
-#[tokio::test]
-async fn rows_wait_while_the_database_is_away() {
-    let (a, b) = two("").await;
-    let key = a.gateway.create_key().await;
-    let before = captured(&a.gateway, &key, false).await;
-    is_listed(&b.gateway, &before).await;
+/// A small capture and a large one at `a` while its database is away; their rows wait, and are there
+/// afterwards.
+async fn wait_and_move(a: &Member, b: &Member, key: &Key) -> [String; 2] {
     a.proxy.close();
     // Within the lease.
-    let small = captured(&a.gateway, &key, false).await;
-    let large = captured(&a.gateway, &key, true).await;
+    let small = captured(&a.gateway, key, false).await;
+    let large = captured(&a.gateway, key, true).await;
     until("rows that wait", async || {
         a.gateway.log().contains("their rows wait in captures.db").then_some(())
     })
@@ -285,6 +282,16 @@ async fn rows_wait_while_the_database_is_away() {
     for id in [&small, &large] {
         is_listed(&b.gateway, id).await;
     }
+    [small, large]
+}
+
+#[tokio::test]
+async fn rows_wait_while_the_database_is_away() {
+    let (a, b) = two("").await;
+    let key = a.gateway.create_key().await;
+    let before = captured(&a.gateway, &key, false).await;
+    is_listed(&b.gateway, &before).await;
+    let [small, large] = wait_and_move(&a, &b, &key).await;
     assert_eq!(read(&b.gateway, &small).await.status, 200);
     until("the lease", async || (read(&a.gateway, &large).await.status == 200).then_some(())).await;
 }
@@ -309,8 +316,7 @@ async fn late(gateway: &Gateway, key: &Key, latency: &str) -> JoinHandle<Answer>
         "aliases": {"auto": "all", "late": "late"}
     });
     let path = "/v1/router/config";
-    let put = gateway.manage("PUT", path, &gateway.admin_key, Some(&late)).await;
-    assert_eq!(put.status, 200, "{}", put.text());
+    gateway.answers(200, "PUT", path, &gateway.admin_key, Some(&late)).await;
     let request = gateway.chat_request(key, chat_body("late", false).as_bytes());
     let mut connection = gateway.connect().await;
     tokio::spawn(async move { connection.exchange(&request).await })
@@ -354,19 +360,7 @@ async fn rows_that_wait_during_an_upgrade_move_before_the_first_process_ends() {
     let key = a.gateway.create_key().await;
     let _last = late(&a.gateway, &key, "60s").await;
     a.gateway.upgrade().await;
-    a.proxy.close();
-    // Within the lease.
-    let small = captured(&a.gateway, &key, false).await;
-    let large = captured(&a.gateway, &key, true).await;
-    until("rows that wait", async || {
-        a.gateway.log().contains("their rows wait in captures.db").then_some(())
-    })
-    .await;
-    assert!(!listed(&b.gateway).await.contains(&small));
-    a.proxy.open();
-    for id in [&small, &large] {
-        is_listed(&b.gateway, id).await;
-    }
+    wait_and_move(&a, &b, &key).await;
     assert!(a.gateway.predecessor_runs(), "{}", a.gateway.log());
 }
 

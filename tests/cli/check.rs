@@ -297,6 +297,12 @@ fn two_listeners_on_one_address_are_told() {
             "{metrics}: {told}"
         );
     }
+    for default in
+        ["metrics: { address: 127.0.0.1:8080 }", "listeners: [{ address: 127.0.0.1:9090 }]"]
+    {
+        let (_, _, told) = Documents::new(default, ROUTING).check(&[]);
+        assert!(told.contains("a listener has the address of metrics"), "{default}: {told}");
+    }
 }
 
 #[test]
@@ -574,8 +580,17 @@ r.yaml:5:24: aliases.auto: duplicate key `auto` (keep one of them)
 r.yaml:5:42: aliases.best: unknown recipe `mian` (did you mean `main`?)
 8 problem(s)
 ";
-    let (code, _, told) = Documents::new(server, routing).check(&[]);
+    let documents = Documents::new(server, routing);
+    let (code, _, told) = documents.check(&[]);
     assert_eq!((code, told.as_str()), (Some(1), wanted));
+    // A start tells of each document the same.
+    let good = Documents::new(&usual(), routing);
+    for (documents, of) in [(documents, "s.yaml:"), (good, "r.yaml:")] {
+        let (code, _, told) = documents.run(&["serve", "--config", "s.yaml"], &[]);
+        let lines: Vec<&str> = wanted.lines().filter(|line| line.starts_with(of)).collect();
+        let is_told = |line: &&str| told.contains(*line) || line.contains(": data_dir: ");
+        assert!(code == Some(1) && lines.len() == 4 && lines.iter().all(is_told), "{told}");
+    }
 }
 
 const ODD: &str = "\

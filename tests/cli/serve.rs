@@ -1,5 +1,5 @@
-//! What `rerouter serve` says about bad documents: every problem at once, each with its place, and
-//! exit code 1.
+//! What `rerouter serve` says when it starts, and when it cannot. That it tells the problems of
+//! documents as `check` does is in `check`.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -61,37 +61,6 @@ fn tells(text: &str, file: &str, line: usize, word: &str) -> bool {
             .and_then(|digits| digits.parse::<u32>().ok());
         column.is_some_and(|column| column > 0) && told.contains(word)
     })
-}
-
-#[test]
-fn every_problem_of_the_server_document_with_its_place() {
-    let dir = tempfile::tempdir().unwrap();
-    let (code, text) = serve(
-        dir.path(),
-        "treads: 2\nsession: { idle: soon }\nlimits:\n  request_body: -1\n",
-        GOOD_ROUTING,
-    );
-    assert_eq!(code, Some(1), "{text}");
-    for (line, word) in [(5, "treads"), (6, "idle"), (8, "request_body")] {
-        assert!(tells(&text, "rerouter.yaml", line, word), "line {line}: {text}");
-    }
-    assert!(text.contains("threads"), "a hint at what was meant: {text}");
-}
-
-#[test]
-fn every_problem_of_the_routing_document_with_its_place() {
-    let routing = "providers:\n  demo: { protocol: mock, latencie: 20ms }\nrecipes:\n  main:\n    \
-        rules:\n      - name: default\n        when: \"tokens > 3\"\n        \
-        strategy: fastest\n        targets: [ { target: missing/model } ]\naliases:\n  \
-        auto: unknown\n";
-    let dir = tempfile::tempdir().unwrap();
-    let (code, text) = serve(dir.path(), "", routing);
-    assert_eq!(code, Some(1), "{text}");
-    for (line, word) in
-        [(2, "latencie"), (7, "when"), (8, "strategy"), (9, "missing"), (11, "unknown")]
-    {
-        assert!(tells(&text, "routing.yaml", line, word), "line {line}, {word}: {text}");
-    }
 }
 
 #[test]
@@ -161,43 +130,6 @@ fn version_and_help_are_told() {
     );
     assert!(String::from_utf8_lossy(&run("--help").stdout).contains("serve"));
     assert_eq!(run("--nonsense").status.code(), Some(2));
-}
-
-#[test]
-fn check_tells_of_both_documents_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let check = |server: &str, routing: &str| {
-        std::fs::write(dir.path().join("s.yaml"), server).unwrap();
-        std::fs::write(dir.path().join("r.yaml"), routing).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
-        let output = command
-            .args(["check", "--config", "s.yaml", "--routing", "r.yaml"])
-            .current_dir(dir.path())
-            .output()
-            .unwrap();
-        (
-            output.status.code(),
-            [output.stdout, output.stderr]
-                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-                .concat(),
-        )
-    };
-    let (code, text) = check(
-        "treads: 2\nsession: { idle: soon }\n",
-        &GOOD_ROUTING.replace("demo/echo", "dmo/echo"),
-    );
-    assert_eq!(code, Some(1), "{text}");
-    for (file, line, word) in [
-        ("s.yaml", 1, "did you mean `threads`"),
-        ("s.yaml", 2, "session.idle"),
-        ("r.yaml", 5, "did you mean `demo`"),
-    ] {
-        assert!(tells(&text, file, line, word), "{file}:{line} {word}: {text}");
-    }
-    assert!(text.contains("3 problem(s)"), "{text}");
-    let (code, text) = check("threads: 2\n", GOOD_ROUTING);
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("s.yaml: good") && text.contains("r.yaml: good, revision "), "{text}");
 }
 
 /// The environment variables of a gateway in `dir` on the documents for a laptop, with ports of the

@@ -122,7 +122,7 @@ async fn what_one_gateway_does_all_know_when_the_call_returns() {
     let disabled = c.manage("PATCH", &user, &c.admin_key, Some(&json!({"disabled": true}))).await;
     assert_eq!(disabled.status, 200, "{}", disabled.text());
     for gateway in [a, b, c] {
-        assert_eq!(gateway.manage("GET", "/v1/auth/me", &token, None).await.status, 401);
+        gateway.answers(401, "GET", "/v1/auth/me", &token, None).await;
     }
     let node = a.manage("POST", "/v1/nodes", &a.admin_key, Some(&json!({"name": "n"}))).await;
     let node = format!("/v1/nodes/{}", node.json()["id"].as_str().unwrap());

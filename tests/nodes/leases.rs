@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::nodes::enrolment::{document, start};
 use crate::process::plugin::{ADMIN, Host};
-use crate::support::client::Answer;
+use crate::support::client::{Answer, pairs};
 use crate::support::documents::chat_body;
 use crate::support::envelope;
 use crate::support::gateway::Gateway;
@@ -37,8 +37,7 @@ impl World {
             body.as_bytes(),
             self.clock.now().as_second(),
         );
-        let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let headers = pairs(&headers);
         self.host.send(&target, &headers, body.as_bytes()).await
     }
 
@@ -173,8 +172,7 @@ async fn a_request_at_a_node_that_is_not_heard_of_any_more_moves_on_before_its_f
 
 /// What a node signed, to be sent again.
 async fn deliver(world: &World, headers: &[(&'static str, String)], body: &str) -> u16 {
-    let headers: Vec<(&str, &str)> =
-        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers = pairs(&headers);
     world.host.send("/v1/agent/heartbeat", &headers, body.as_bytes()).await.status
 }
 

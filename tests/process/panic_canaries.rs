@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::process::panics::{CHAT, HEADER_KEY, NODE_KEY, PASSWORD, PROVIDER_KEY, World, prompt};
 use crate::process::plugin::ADMIN;
-use crate::support::client::Answer;
+use crate::support::client::{Answer, pairs};
 use crate::support::documents::in_order;
 use crate::support::envelope;
 use crate::support::node::{Node, now, report};
@@ -163,8 +163,7 @@ async fn nor_is_the_node_s_own() {
     {
         let body = body.to_string();
         let signed = node.sign_for(&world.host.address().to_string(), path, body.as_bytes(), now());
-        let signed: Vec<(&str, &str)> =
-            signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let signed = pairs(&signed);
         let answer = world.host.send(path, &signed, body.as_bytes()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         world.shown.push(format!("{answer:?}"));

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::access::secrets::files;
 use crate::process::plugin::{ADMIN, Extras, Host};
-use crate::support::client::{Answer, Connection, H2, find, request};
+use crate::support::client::{Answer, Connection, H2, find, pairs, request};
 use crate::support::documents::in_order;
 use crate::support::node::{Node, now};
 use crate::support::provider::{self as scripted, Provider, Step};
@@ -327,8 +327,7 @@ async fn a_panic_with_a_new_password_or_a_node_s_key_at_hand_tells_neither() {
     .to_string();
     let (path, host) = ("/v1/agent/register", world.host.address());
     let signed = node.sign_for(&host.to_string(), path, body.as_bytes(), now());
-    let signed: Vec<(&str, &str)> =
-        signed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let signed = pairs(&signed);
     world.faults.panic_at(PanicPoint::Entry, 1, &format!("{} {NODE_KEY}", node.secret));
     let answer = Connection::try_open(host)
         .await

@@ -220,17 +220,13 @@ async fn operators_are_shown_what_targets_are_doing() {
         assert_eq!(list(query).await.status, 400, "{query}");
     }
     // An ordinary key is not enough; one with the scope is.
-    assert_eq!(gateway.manage("GET", "/v1/router/providers", &key.secret, None).await.status, 403);
+    gateway.answers(403, "GET", "/v1/router/providers", &key.secret, None).await;
     let scoped = json!({ "scopes": ["config"] });
     let scoped =
         gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scoped)).await.json();
-    assert_eq!(
-        gateway
-            .manage("GET", "/v1/router/providers", scoped["key"].as_str().unwrap(), None)
-            .await
-            .status,
-        200
-    );
+    gateway
+        .answers(200, "GET", "/v1/router/providers", scoped["key"].as_str().unwrap(), None)
+        .await;
     gateway.write_routing(&in_order(&[("b", &b.url())], "")).await;
     let metrics = gateway.metrics().await;
     assert!(
@@ -290,8 +286,7 @@ async fn the_query_goes_to_the_provider_without_credentials() {
     }
     // Again as it came.
     let id = ask("auto", "?beta=true&key=1").await;
-    let rerouted =
-        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    let rerouted = gateway.reroute(&id, &key.secret).await;
     assert_eq!(
         (rerouted.status, a.last().target.as_str()),
         (200, "/v1/chat/completions?beta=true"),

@@ -125,7 +125,18 @@ impl Bench {
             "{capture}"
         );
         assert_eq!(capture["usage"]["estimated"], false);
-        assert_eq!(capture["decision"]["attempts"][0]["error"], error, "{capture}");
+        let decision = &capture["decision"];
+        assert_eq!(decision["provider"], "a", "the decision is not overwritten: {capture}");
+        let attempts: Vec<_> = decision["attempts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|attempt| (&attempt["provider"], &attempt["error"]))
+            .collect();
+        let wanted = [(&json!("a"), &json!(error)), (&json!("b"), &Value::Null)];
+        assert_eq!(attempts, wanted, "{capture}");
+        let named = ["model", "attempts"].map(|n| answer.header(&format!("x-rerouter-{n}")));
+        assert_eq!(named, [Some("model"), Some("2")]);
     }
 
     /// The first provider's stream breaks after content: what came stays, an error event follows,
@@ -140,7 +151,11 @@ impl Bench {
             rest.trim().strip_prefix("data: ").unwrap_or_else(|| panic!("{rest}")),
         )
         .unwrap();
-        assert!(event["error"]["message"].is_string() && !text.contains("[DONE]"), "{event}");
+        assert!(
+            event["error"]["message"].is_string() && event["error"]["type"].is_string(),
+            "{event}"
+        );
+        assert!(!text.contains("[DONE]"), "{event}");
         assert_eq!(self.b.count(), 0, "content would come twice");
         let capture = self.gateway.capture(&answer.request_id()).await;
         let told = (
@@ -176,6 +191,8 @@ async fn s01_a_429_once() {
     let answer = bench.chat(false).await;
     assert_eq!((answer.status, answer.header("x-rerouter-provider")), (200, Some("b")));
     bench.served_by_b(&answer, "rate_limited").await;
+    let body = completion_of_b().to_string();
+    assert_eq!((answer.text(), bench.b.count()), (body, 1), "once");
     until("the first provider, once it may be asked again", async || {
         let answer = bench.chat(false).await;
         assert_eq!(answer.status, 200);
@@ -237,6 +254,10 @@ async fn s04_a_503_for_good() {
 async fn s05_a_reset_before_the_head() {
     Bench::start(|_| vec![Step::Cut]).await.second_serves("cut").await;
     Bench::start(|_| vec![Step::Reset]).await.second_serves("cut").await;
+    // Another protocol is no answer.
+    let switch = b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\nraw";
+    let switch = vec![Step::Write(switch.to_vec()), Step::Hang];
+    Bench::start(move |_| switch.clone()).await.second_serves("cut").await;
 }
 
 #[tokio::test]
@@ -272,6 +293,34 @@ async fn s07_a_first_token_that_is_long_in_coming() {
     let answer = bench.chat(true).await;
     assert_eq!(answer.text(), text_of(&answer_of_b(true)));
     bench.served_by_b(&answer, "timeout").await;
+}
+
+#[tokio::test]
+async fn a_break_before_content() {
+    let (half, role) = (scripted::content_event("lost"), scripted::role_event());
+    let half = half[..half.len() - 2].to_owned();
+    let overloaded =
+        "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":503}}\n\n";
+    for (events, end, error) in [
+        (vec![": ping\n\n", &role, overloaded, ""], None, "in_band_error"),
+        (vec![&role], Some(Step::Cut), "cut"),
+        // An event is content only when it is whole.
+        (vec![&role, &half], Some(Step::Cut), "cut"),
+    ] {
+        let events = events.into_iter().map(|event| Step::Chunk(event.as_bytes().to_vec()));
+        let steps: Vec<Step> =
+            std::iter::once(scripted::stream_head()).chain(events).chain(end).collect();
+        let bench = Bench::start(move |_| steps.clone()).await;
+        let answer = bench.chat(true).await;
+        assert_eq!(answer.text(), text_of(&answer_of_b(true)));
+        bench.served_by_b(&answer, error).await;
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_our_credential() {
+    let bench = Bench::start(|_| scripted::failure(401, "bad key")).await;
+    bench.second_serves("unauthorized").await;
 }
 
 #[tokio::test]
@@ -334,25 +383,32 @@ async fn s12_a_400_of_context_length() {
             "code": "context_length_exceeded"
         }
     });
-    passes_as_it_is(words).await;
+    passes_as_it_is(400, &words.to_string()).await;
 }
 
 #[tokio::test]
 async fn s13_a_400_of_a_content_filter() {
-    passes_as_it_is(json!({
+    let words = json!({
         "error": {"message": "filtered", "type": null, "param": "prompt", "code": "content_filter"}
-    }))
-    .await;
+    });
+    passes_as_it_is(400, &words.to_string()).await;
 }
 
-/// A refusal of what the client asked: its status and words, no second provider, nothing held
+#[tokio::test]
+async fn other_refusals_are_the_clients_too() {
+    for status in [400, 404, 413, 422] {
+        passes_as_it_is(status, "{ \"error\" : {\"message\":\"no such thing\"} }\n").await;
+    }
+}
+
+/// A refusal of what the client asked: its status and bytes, no second provider, nothing held
 /// against the first.
-async fn passes_as_it_is(words: Value) {
-    let said = words.clone();
-    let bench = Bench::start(move |_| scripted::json_answer(400, &said)).await;
+async fn passes_as_it_is(status: u16, words: &str) {
+    let said = scripted::answer(status, &[("content-type", "application/json")], words.as_bytes());
+    let bench = Bench::start(move |_| said.clone()).await;
     for stream in [false, true].repeat(4) {
         let answer = bench.chat(stream).await;
-        assert_eq!((answer.status, answer.json()), (400, words.clone()));
+        assert_eq!((answer.status, answer.text().as_str()), (status, words));
         assert_eq!(answer.header("x-rerouter-attempts"), Some("1"));
     }
     assert_eq!((bench.a.count(), bench.b.count()), (8, 0));

@@ -122,8 +122,7 @@ async fn a_body_beyond_the_capture_limit_is_marked_and_not_rerouted() {
         (&json!(true), &json!(false))
     );
     assert_eq!(capture["not_replayable"], "truncated");
-    let reroute =
-        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
+    let reroute = gateway.reroute(&id, &key.secret).await;
     envelope::management(&reroute, 409, "truncated");
     assert_eq!(a.count(), 1);
 }
@@ -146,9 +145,7 @@ async fn an_answer_beyond_the_capture_limit_is_kept_cut_and_says_so() {
         assert_eq!(answer.status, status, "{}", answer.text());
         assert!(answer.text().contains(&long), "the client has all of it");
         let passed = answer.request_id();
-        let reroute = gateway
-            .manage("POST", &format!("/v1/router/replay/{passed}/reroute"), &key.secret, None)
-            .await;
+        let reroute = gateway.reroute(&passed, &key.secret).await;
         assert!(reroute.text().contains(&long), "{}", reroute.text());
         let again = reroute.json()["new_id"].as_str().unwrap().to_owned();
         for id in [passed, again] {

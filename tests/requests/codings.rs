@@ -125,9 +125,9 @@ async fn a_coded_body_goes_on_decoded_over_every_framing() {
     let coded = encode("gzip", body(1, "auto").as_bytes());
     let id = post(&gateway, &key, &["gzip"], &coded).await.request_id();
     gateway.capture(&id).await;
-    let again =
-        gateway.manage("POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None).await;
-    assert_eq!(again.status, 200, "{}", again.text());
+    gateway
+        .answers(200, "POST", &format!("/v1/router/replay/{id}/reroute"), &key.secret, None)
+        .await;
     assert_eq!(provider.last().body, body(1, "model").as_bytes());
 }
 

@@ -354,14 +354,7 @@ async fn the_credential_of_an_mcp_server_goes_to_the_provider_and_into_no_captur
     assert!(String::from_utf8_lossy(&claude.last().body).contains("canary-of-the-client"));
     let capture = gateway.capture(&answer.request_id()).await;
     assert!(capture["redacted"] == true && !capture.to_string().contains("canary"), "{capture}");
-    let rerouted = gateway
-        .manage(
-            "POST",
-            &format!("/v1/router/replay/{}/reroute", answer.request_id()),
-            &key.secret,
-            None,
-        )
-        .await;
+    let rerouted = gateway.reroute(&answer.request_id(), &key.secret).await;
     envelope::management(&rerouted, 409, "redacted");
 }
 
@@ -472,14 +465,7 @@ async fn captures_reroutes_and_decisions_know_each_endpoint() {
         assert_eq!(answer.header("content-type"), Some("text/event-stream"), "{path}");
         assert_eq!(answer.header("cache-control"), Some("no-cache"));
         gateway.capture(&answer.request_id()).await;
-        let rerouted = gateway
-            .manage(
-                "POST",
-                &format!("/v1/router/replay/{}/reroute", answer.request_id()),
-                &key.secret,
-                None,
-            )
-            .await;
+        let rerouted = gateway.reroute(&answer.request_id(), &key.secret).await;
         let response = rerouted.json()["response"].clone();
         let said = if path == "/v1/messages" {
             "/choices/0/message/content"

@@ -38,6 +38,10 @@ async fn doubtful_framing_is_400_in_the_envelope_of_the_path_and_closes() {
         "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         "content-length: 5\r\ncontent-length: 6\r\n\r\nabcdef",
         "content-length: 5, 6\r\n\r\nabcdef",
+        "content-length: 5, 5\r\n\r\nabcde",
+        "content-length: 2\r\ncontent-length: 2\r\n\r\n{}",
+        "content_length: 2\r\n\r\n{}",
+        "transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n0\r\n\r\n",
         "content-length: +5\r\n\r\nabcde",
         "content-length: -5\r\n\r\nabcde",
         "content-length: 0x5\r\n\r\nabcde",
@@ -181,6 +185,7 @@ async fn an_expectation_that_is_not_known_is_400() {
     let key = gateway.create_key().await;
     for expectations in [
         "expect: foo\r\n",
+        "expect: 200-maybe\r\n",
         "expect: 100-continue\r\nexpect: foo\r\n",
         "expect: foo\r\nexpect: 100-continue\r\n",
     ] {
@@ -370,113 +375,6 @@ async fn a_credential_given_twice_is_400() {
         gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
     envelope::openai(&answer, 401, "invalid_request_error", Some("invalid_api_key"));
     assert_eq!(a.count(), 0);
-}
-
-/// Holds an answer against one envelope.
-type Check = fn(&Answer);
-
-const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
-
-#[tokio::test]
-async fn every_401_is_exact_on_known_and_unknown_routes_and_any_method() {
-    let a = Provider::always(scripted::completion("hello")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
-        .env("AGENT_CLOUD_API_KEY", AGENT_KEY)
-        .start()
-        .await;
-    let key = gateway.create_key().await;
-    let groups: [(&[&str], Check); 4] = [
-        (
-            &[
-                "/v1/auth/me",
-                "/v1/auth/nothing",
-                "/v1/apikeys",
-                "/v1/users",
-                "/v1/nodes/x",
-                "/v1/audit",
-                "/v1/router",
-                "/v1/router/keys",
-                "/v1/router/keys/key_x",
-                "/v1/router/replay/req_x/reroute",
-                "/v1/router/nothing",
-                "/v1/agent/heartbeat",
-                "/v1/agent/nothing",
-            ],
-            |answer| envelope::management(answer, 401, "unauthorized"),
-        ),
-        (&["/v1/agents", "/v1/agents/nothing", "/v1/api-keys", "/v1/api-keys/a/b"], |answer| {
-            envelope::agent(answer, 401, "Unauthorized")
-        }),
-        (&["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/nothing"], |answer| {
-            envelope::anthropic(answer, 401, "authentication_error");
-        }),
-        (
-            &[
-                "/v1/chat/completions",
-                "/v1/models",
-                "/v1/nothing",
-                "/v1/audio/speech",
-                "/v1/agentsx",
-            ],
-            |answer| {
-                envelope::openai(answer, 401, "invalid_request_error", Some("invalid_api_key"));
-            },
-        ),
-    ];
-    let credentials = [
-        None,
-        Some("Bearer rtr_wrong"),
-        Some("Bearer"),
-        Some("Basic dXNlcjpwYXNz"),
-        Some("nonsense"),
-    ];
-    for (paths, check) in groups {
-        for path in paths {
-            for method in METHODS {
-                for credential in credentials {
-                    let headers: Vec<(&str, &str)> =
-                        credential.iter().map(|value| ("authorization", *value)).collect();
-                    let answer = gateway.send(method, path, &headers, None).await;
-                    assert_eq!(
-                        answer.status,
-                        401,
-                        "{method} {path} {credential:?}: {}",
-                        answer.text()
-                    );
-                    check(&answer);
-                    check_challenge(path, &answer);
-                }
-            }
-            let mut connection = gateway.connect().await;
-            connection.send(&client::request("HEAD", path, &gateway.host(), &[], None)).await;
-            assert_eq!(connection.head().await.expect("an answer").status, 401, "HEAD {path}");
-        }
-    }
-    // A key of one interface is unknown on the others; the admin key is none on the data plane,
-    // AGENT or node routes.
-    for path in ["/v1/auth/me", "/v1/agents"] {
-        assert_eq!(gateway.manage("GET", path, &key.secret, None).await.status, 401, "{path}");
-    }
-    for path in
-        ["/v1/chat/completions", "/v1/models", "/v1/agents", "/v1/agent/heartbeat", "/v1/messages"]
-    {
-        assert_eq!(
-            gateway.manage("POST", path, &gateway.admin_key, Some(&json!({}))).await.status,
-            401,
-            "{path}"
-        );
-    }
-    assert_eq!(a.count(), 0);
-}
-
-fn check_challenge(path: &str, answer: &Answer) {
-    let lines = answer.header_lines("www-authenticate");
-    let has = |scheme: &str| lines.iter().any(|line| line.split(' ').next() == Some(scheme));
-    if path.starts_with("/v1/agents") && path != "/v1/agentsx" || path.starts_with("/v1/api-keys") {
-        assert!(lines.len() == 2 && has("Bearer") && has("ApiKey"), "{path}: {lines:?}");
-    } else {
-        assert!(!lines.is_empty(), "{path}: {answer:?}");
-    }
 }
 
 #[tokio::test]

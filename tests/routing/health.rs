@@ -172,9 +172,7 @@ async fn a_reroute_that_fails_opens_no_breaker() {
     let id = chat(&gateway, &key).await.request_id();
     gateway.capture(&id).await;
     for number in 1..=3 {
-        let answer = gateway
-            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None)
-            .await;
+        let answer = gateway.reroute(&id, &gateway.admin_key).await;
         assert_eq!((answer.status, a.count(), b.count()), (200, number + 1, number));
     }
     chat(&gateway, &key).await;
@@ -465,9 +463,7 @@ async fn a_reroute_that_is_limited_keeps_no_live_request_out() {
     let id = chat(&gateway, &key).await.request_id();
     gateway.capture(&id).await;
     for asked in [2, 4] {
-        let answer = gateway
-            .manage("POST", &format!("/v1/router/replay/{id}/reroute"), &gateway.admin_key, None)
-            .await;
+        let answer = gateway.reroute(&id, &gateway.admin_key).await;
         assert_eq!(
             (answer.status, &answer.json()["decision"]["attempts"][1]["provider"], a.count()),
             (200, &json!("b"), asked)

@@ -71,8 +71,7 @@ async fn names_under_patterns_are_served_captured_and_decided_again() {
     }
     for (id, model) in &ids {
         let target = format!("/v1/router/replay/{id}/reroute");
-        let again = gateway.manage("POST", &target, &key.secret, Some(&json!({}))).await;
-        assert_eq!(again.status, 200, "{}", again.text());
+        let again = gateway.answers(200, "POST", &target, &key.secret, Some(&json!({}))).await;
         assert_eq!(again.json()["decision"]["model"], json!(model));
     }
     // The shadow follows the name.
@@ -87,8 +86,7 @@ async fn names_under_patterns_are_served_captured_and_decided_again() {
     let evaluate = async |document: Value| {
         let body = json!({ "document": document });
         let target = "/v1/router/replay/evaluate";
-        let answer = gateway.manage("POST", target, &gateway.admin_key, Some(&body)).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let answer = gateway.answers(200, "POST", target, &gateway.admin_key, Some(&body)).await;
         answer.json()
     };
     let live = document(&well);

@@ -49,9 +49,8 @@ async fn answering() -> Provider {
 
 async fn listed(gateway: &Gateway, credential: &str, query: &str) -> Vec<Value> {
     let list = gateway
-        .manage("GET", &format!("/v1/router/replay?limit=100{query}"), credential, None)
+        .answers(200, "GET", &format!("/v1/router/replay?limit=100{query}"), credential, None)
         .await;
-    assert_eq!(list.status, 200, "{}", list.text());
     list.json()["data"].as_array().unwrap().clone()
 }
 
@@ -113,15 +112,15 @@ async fn each_request_is_copied_once_and_captured_apart() {
             shadow["cost_usd"].is_number() && shadow["usage"]["total_tokens"] == 10,
             "what it would have cost is known: {shadow}"
         );
-        let compared = gateway
-            .manage(
+        gateway
+            .answers(
+                200,
                 "GET",
                 &format!("/v1/router/replay/{id}/compare/{}", shadow["id"].as_str().unwrap()),
                 &key.secret,
                 None,
             )
             .await;
-        assert_eq!(compared.status, 200, "{}", compared.text());
         until("the shadow to be counted", async || {
             (shadows(&gateway, "completed").await == (number + 1) as f64).then_some(())
         })
@@ -181,10 +180,7 @@ async fn a_shadow_runs_again_as_any_capture_and_goes_with_what_it_copies() {
     let (gateway, key) = start(&a, &s.url(), 100.0).await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
     let shadow = shadow_of(&gateway, &id).await["id"].as_str().unwrap().to_owned();
-    let rerouted = gateway
-        .manage("POST", &format!("/v1/router/replay/{shadow}/reroute"), &key.secret, None)
-        .await
-        .json();
+    let rerouted = gateway.reroute(&shadow, &key.secret).await.json();
     assert_eq!(rerouted["response"]["choices"][0]["message"]["content"], "live", "{rerouted}");
     let replay = gateway.capture(rerouted["new_id"].as_str().unwrap()).await;
     assert_eq!(
@@ -208,10 +204,7 @@ async fn a_shadow_runs_again_as_any_capture_and_goes_with_what_it_copies() {
         (&json!("not_captured"), &Value::Null, &Value::Null)
     );
     let path = format!("/v1/router/replay/{id}");
-    assert_eq!(
-        gateway.manage("DELETE", &format!("{path}?replays=true"), &key.secret, None).await.status,
-        204
-    );
+    gateway.answers(204, "DELETE", &format!("{path}?replays=true"), &key.secret, None).await;
     for gone in [&id, &shadow, replay["id"].as_str().unwrap()] {
         envelope::management(
             &gateway.manage("GET", &format!("/v1/router/replay/{gone}"), &key.secret, None).await,

@@ -67,8 +67,7 @@ async fn log_in(gateway: &Gateway, email: &str) -> Answer {
 
 async fn user(gateway: &Gateway, email: &str) -> String {
     let body = json!({"email": email, "password": PASSWORD});
-    let made = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&body)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
+    let made = gateway.answers(201, "POST", "/v1/users", &gateway.admin_key, Some(&body)).await;
     made.json()["id"].as_str().unwrap().to_owned()
 }
 
@@ -126,22 +125,18 @@ impl Scene {
         }
         let another = async || make(&gateway, "/v1/router/keys", &admin, json!({})).await;
         let (inactive, revoked) = (another().await, another().await);
-        let off = gateway
-            .manage(
+        gateway
+            .answers(
+                200,
                 "PATCH",
                 &format!("/v1/router/keys/{}", inactive.id),
                 &admin,
                 Some(&json!({"status": "inactive"})),
             )
             .await;
-        assert_eq!(off.status, 200, "{}", off.text());
-        assert_eq!(
-            gateway
-                .manage("DELETE", &format!("/v1/router/keys/{}", revoked.id), &admin, None)
-                .await
-                .status,
-            204
-        );
+        gateway
+            .answers(204, "DELETE", &format!("/v1/router/keys/{}", revoked.id), &admin, None)
+            .await;
         let node = Node::enrol(&gateway, "rack", json!({})).await;
         let wants = json!({"api_key": "node-key-canary"});
         node.serve(&gateway, &upstream.url(), &["qwen"], wants).await;
@@ -239,7 +234,7 @@ async fn everything_from_under_the_previous_master_key_is_good_under_the_next() 
     scene.check_credentials(3).await;
     scene.check_captures().await;
     let path = format!("/v1/router/replay/{}", scene.captures[0].0);
-    assert_eq!(scene.gateway.manage("DELETE", &path, &admin, None).await.status, 204);
+    scene.gateway.answers(204, "DELETE", &path, &admin, None).await;
     assert_eq!(status(&scene.gateway, &path, &admin).await, 404);
     no_key_is_anywhere(&scene, &metrics);
 }

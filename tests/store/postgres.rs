@@ -67,7 +67,7 @@ async fn get(gateway: &Gateway, path: &str) -> Value {
 
 async fn revoke(gateway: &Gateway, key: &Key) {
     let path = format!("/v1/router/keys/{}", key.id);
-    assert_eq!(gateway.manage("DELETE", &path, &gateway.admin_key, None).await.status, 204);
+    gateway.answers(204, "DELETE", &path, &gateway.admin_key, None).await;
 }
 
 async fn asks(gateway: &Gateway, key: &Key) -> u16 {
@@ -166,8 +166,7 @@ async fn a_store_moves_with_all_that_it_holds() {
     let (lives, dies) = (gateway.create_key().await, gateway.create_key().await);
     revoke(&gateway, &dies).await;
     let agent = json!({"name": "helper", "model": "auto", "instructions": "zero \0 byte"});
-    let made = gateway.manage("POST", "/v1/agents", &gateway.admin_key, Some(&agent)).await;
-    assert_eq!(made.status, 201, "{}", made.text());
+    gateway.answers(201, "POST", "/v1/agents", &gateway.admin_key, Some(&agent)).await;
     let capture = gateway.chat(&lives, &body(7)).await.request_id();
     gateway.capture(&capture).await;
     let url = cluster.database().await;
@@ -201,8 +200,7 @@ async fn a_store_moves_with_all_that_it_holds() {
         assert_eq!(get(&gateway, path).await, before, "{path}");
     }
     assert_eq!((asks(&gateway, &lives).await, asks(&gateway, &dies).await), (200, 401));
-    let me = gateway.manage("GET", "/v1/auth/me", &session, None).await;
-    assert_eq!(me.status, 200, "{}", me.text());
+    gateway.answers(200, "GET", "/v1/auth/me", &session, None).await;
     assert_eq!(gateway.capture(&capture).await["id"], capture.as_str());
     // Numbers of audit rows go on.
     revoke(&gateway, &lives).await;

@@ -72,6 +72,11 @@ impl Answer {
     }
 }
 
+/// Headers as [`request`] takes them.
+pub fn pairs<'a>(headers: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
+    headers.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
+
 /// A request whose body, if any, has a content-length.
 pub fn request(
     method: &str,

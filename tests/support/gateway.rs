@@ -418,6 +418,25 @@ impl Gateway {
         self.send(method, target, &headers, text.as_deref()).await
     }
 
+    /// [`Gateway::manage`], answered with this status.
+    pub async fn answers(
+        &self,
+        status: u16,
+        method: &str,
+        target: &str,
+        credential: &str,
+        body: Option<&Value>,
+    ) -> Answer {
+        let answer = self.manage(method, target, credential, body).await;
+        assert_eq!(answer.status, status, "{method} {target}: {}", answer.text());
+        answer
+    }
+
+    /// Asks for a replay of a capture.
+    pub async fn reroute(&self, id: &str, credential: &str) -> Answer {
+        self.manage("POST", &format!("/v1/router/replay/{id}/reroute"), credential, None).await
+    }
+
     /// One chat completion with a ROUTER key.
     pub async fn chat(&self, key: &Key, body: &[u8]) -> Answer {
         let answer = self.connect().await.exchange(&self.chat_request(key, body)).await;

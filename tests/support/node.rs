@@ -5,7 +5,7 @@ use rerouter::internals::auth::signature::{Covered, Signer};
 use rerouter::internals::id::Random;
 use serde_json::{Value, json};
 
-use super::client::Answer;
+use super::client::{Answer, pairs};
 use super::gateway::Gateway;
 use super::until;
 
@@ -120,7 +120,6 @@ pub async fn send(
     headers: &[(&'static str, String)],
     body: &[u8],
 ) -> Answer {
-    let headers: Vec<(&str, &str)> =
-        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers = pairs(&headers);
     gateway.send("POST", path, &headers, Some(body)).await
 }

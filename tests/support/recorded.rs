@@ -4,7 +4,12 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::endpoint::Endpoint;
+use rerouter::internals::dialect::neutral::AnswerContext;
+use rerouter::internals::dialect::translate_answer::{
+    StreamTranslator, translate_answer, translate_error,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -77,6 +82,23 @@ impl Exchange {
                 .find_map(|usage| usage["prompt_tokens"].as_u64().or_else(|| whole(usage)))
         });
         usages.rfind(|tokens| *tokens > 0)
+    }
+
+    /// What the translation makes of the answer, apart from the gateway.
+    pub fn translated(&self, to: Dialect, context: AnswerContext) -> Vec<u8> {
+        let from = self.endpoint().dialect();
+        let body = self.response.as_bytes();
+        if self.status != 200 {
+            return translate_error(to, self.status, body).to_vec();
+        }
+        if !self.stream {
+            return translate_answer(from, to, body, &context).unwrap().body.to_vec();
+        }
+        let mut translator = StreamTranslator::new(from, to, context);
+        let mut out = Vec::new();
+        body.chunks(777).for_each(|chunk| translator.feed(chunk, &mut out));
+        translator.finish(&mut out);
+        out
     }
 
     /// The provider of its protocol in the documents of the tests.

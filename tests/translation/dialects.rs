@@ -4,13 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::endpoint::Endpoint;
 use rerouter::internals::dialect::neutral::AnswerContext;
 use rerouter::internals::dialect::stream::assemble;
-use rerouter::internals::dialect::translate_answer::{
-    StreamTranslator, translate_answer, translate_error,
-};
 use serde_json::{Value, json};
 
 use crate::requests::endpoints::post;
@@ -413,30 +409,6 @@ fn untimed(text: &str) -> String {
     out + rest
 }
 
-/// What the translation makes of a recorded answer, apart from the gateway.
-fn expected(exchange: &Exchange, from: Dialect, to: Dialect, id: &str) -> String {
-    let context = AnswerContext {
-        id: id.to_owned(),
-        model: exchange.id.clone(),
-        created: 0,
-        include_usage: true,
-        ..AnswerContext::default()
-    };
-    let body = exchange.response.as_bytes();
-    let out = if exchange.status != 200 {
-        translate_error(to, exchange.status, body).to_vec()
-    } else if exchange.stream {
-        let mut translator = StreamTranslator::new(from, to, context);
-        let mut out = Vec::new();
-        translator.feed(body, &mut out);
-        translator.finish(&mut out);
-        out
-    } else {
-        translate_answer(from, to, body, &context).unwrap().body.to_vec()
-    };
-    String::from_utf8(out).unwrap()
-}
-
 #[tokio::test]
 async fn every_recorded_answer_is_translated_as_it_comes() {
     let exchanges: Arc<HashMap<String, Exchange>> =
@@ -455,11 +427,9 @@ async fn every_recorded_answer_is_translated_as_it_comes() {
     let (gateway, key) = gateway(&text).await;
     let mut translated = 0;
     for exchange in exchanges.values() {
-        let (name, from, clients) = match exchange.kind.as_str() {
-            "chat" => ("rec", Dialect::Chat, &[Endpoint::Messages][..]),
-            "messages" => {
-                ("ant", Dialect::Messages, &[Endpoint::ChatCompletions, Endpoint::Responses][..])
-            }
+        let (name, clients) = match exchange.kind.as_str() {
+            "chat" => ("rec", &[Endpoint::Messages][..]),
+            "messages" => ("ant", &[Endpoint::ChatCompletions, Endpoint::Responses][..]),
             _ => continue,
         };
         for endpoint in clients.iter().copied() {
@@ -467,8 +437,16 @@ async fn every_recorded_answer_is_translated_as_it_comes() {
             body["model"] = format!("{name}/{}", exchange.id).into();
             let answer = ask(&gateway, &key, endpoint, &body).await;
             assert_eq!(answer.status, exchange.status, "{}: {}", exchange.id, answer.text());
-            let expected = expected(exchange, from, endpoint.dialect(), &answer.request_id());
-            assert_eq!(untimed(&answer.text()), untimed(&expected), "{}", exchange.id);
+            let context = AnswerContext {
+                id: answer.request_id(),
+                model: exchange.id.clone(),
+                created: 0,
+                include_usage: true,
+                ..AnswerContext::default()
+            };
+            let expected = exchange.translated(endpoint.dialect(), context);
+            let expected = untimed(&String::from_utf8(expected).unwrap());
+            assert_eq!(untimed(&answer.text()), expected, "{}", exchange.id);
             translated += 1;
         }
     }

@@ -281,8 +281,7 @@ async fn a_chat_is_rerouted_to_a_target_of_another_protocol() {
     gateway.capture(&answer.request_id()).await;
     gateway.write_routing(&document(&[("claude", "anthropic", &claude_url)])).await;
     let path = format!("/v1/router/replay/{}/reroute", answer.request_id());
-    let rerouted = gateway.manage("POST", &path, &key.secret, None).await;
-    assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+    let rerouted = gateway.answers(200, "POST", &path, &key.secret, None).await;
     let rerouted = rerouted.json();
     crate::captures::reroute_answers::check_shape(&rerouted["response"]);
     let choice = &rerouted["response"]["choices"][0];
@@ -310,9 +309,9 @@ async fn an_evaluation_knows_what_another_dialect_could_not_carry() {
     let candidate = document(&[("claude", "anthropic", &claude.url())]);
     let candidate = candidate.replace("${UPSTREAM_API_KEY:-sk-upstream}", "${UPSTREAM_API_KEY}");
     let body = json!({ "document": candidate });
-    let report =
-        gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, Some(&body)).await;
-    assert_eq!(report.status, 200, "{}", report.text());
+    let report = gateway
+        .answers(200, "POST", "/v1/router/replay/evaluate", &gateway.admin_key, Some(&body))
+        .await;
     let report = report.json();
     assert_eq!(report["evaluated"], 2, "{report}");
     assert_eq!(report["unroutable"], 1, "{report}");
@@ -367,8 +366,7 @@ async fn a_large_request_its_shadow_and_its_reroute_are_translated() {
     let before = claude.count();
     for (query, calls) in [("?dry_run=true", 0), ("", 1)] {
         let path = format!("/v1/router/replay/{}/reroute{query}", answer.request_id());
-        let rerouted = gateway.manage("POST", &path, &key.secret, None).await;
-        assert_eq!(rerouted.status, 200, "{}", rerouted.text());
+        let rerouted = gateway.answers(200, "POST", &path, &key.secret, None).await;
         assert_eq!(rerouted.json()["decision"]["provider"], "c");
         assert_eq!(claude.count(), before + calls);
     }

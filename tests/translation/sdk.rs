@@ -8,9 +8,6 @@ use std::process::{Command, Stdio};
 
 use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::neutral::AnswerContext;
-use rerouter::internals::dialect::translate_answer::{
-    StreamTranslator, translate_answer, translate_error,
-};
 use serde_json::{Value, json};
 
 use crate::requests::sdk::{check_types, installed, python};
@@ -28,27 +25,6 @@ fn context() -> AnswerContext {
     }
 }
 
-/// The recorded answer in the dialect of the client.
-fn translated(exchange: &Exchange, to: Dialect) -> Vec<u8> {
-    let from = match exchange.kind.as_str() {
-        "chat" => Dialect::Chat,
-        "messages" => Dialect::Messages,
-        _ => Dialect::Responses,
-    };
-    let body = exchange.response.as_bytes();
-    if exchange.status != 200 {
-        return translate_error(to, exchange.status, body).to_vec();
-    }
-    if !exchange.content_type.starts_with("text/event-stream") {
-        return translate_answer(from, to, body, &context()).unwrap().body.to_vec();
-    }
-    let mut translator = StreamTranslator::new(from, to, context());
-    let mut out = Vec::new();
-    body.chunks(777).for_each(|chunk| translator.feed(chunk, &mut out));
-    translator.finish(&mut out);
-    out
-}
-
 /// Answers `/ID/DIALECT/…`.
 fn script_of(received: &Received, exchanges: &HashMap<String, Exchange>) -> Vec<Step> {
     let mut path = received.target.split('/').skip(1);
@@ -56,9 +32,9 @@ fn script_of(received: &Received, exchanges: &HashMap<String, Exchange>) -> Vec<
     let dialect = path.next().unwrap();
     let body = match dialect {
         kind if kind == exchange.kind => exchange.response.clone().into_bytes(),
-        "chat" => translated(exchange, Dialect::Chat),
-        "messages" => translated(exchange, Dialect::Messages),
-        _ => translated(exchange, Dialect::Responses),
+        "chat" => exchange.translated(Dialect::Chat, context()),
+        "messages" => exchange.translated(Dialect::Messages, context()),
+        _ => exchange.translated(Dialect::Responses, context()),
     };
     scripted::answer(exchange.status, &[("content-type", &exchange.content_type)], &body)
 }

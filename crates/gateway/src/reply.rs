@@ -191,35 +191,6 @@ mod tests {
     }
 
     #[test]
-    fn the_401_of_each_surface_is_exact() {
-        let refusal = Error::new(Kind::Unauthorized, "No.");
-        assert_eq!(body(Surface::Pin, &refusal), r#"{"error":"unauthorized","detail":"No."}"#);
-        assert_eq!(
-            body(Surface::RouterManagement, &refusal),
-            r#"{"error":"unauthorized","detail":"No."}"#
-        );
-        assert_eq!(body(Surface::Agent, &refusal), r#"{"error":"Unauthorized"}"#);
-        assert_eq!(
-            body(Surface::DataPlane, &refusal),
-            concat!(
-                r#"{"error":{"message":"No.","type":"invalid_request_error","#,
-                r#""param":null,"code":"invalid_api_key"}}"#
-            )
-        );
-        assert_eq!(
-            body(Surface::Messages, &refusal),
-            concat!(
-                r#"{"type":"error","error":{"type":"authentication_error","message":"No."},"#,
-                r#""request_id":"req_1"}"#
-            )
-        );
-        assert_eq!(
-            error(Surface::Agent, "", &refusal).headers().get_all(WWW_AUTHENTICATE).iter().count(),
-            2
-        );
-    }
-
-    #[test]
     fn other_refusals_keep_their_words() {
         let refusal = Error::invalid("limit", "Too large.")
             .retry_after(std::time::Duration::from_millis(1200));

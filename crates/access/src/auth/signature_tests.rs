@@ -148,11 +148,15 @@ fn whatever_is_spelt_otherwise_is_no_signature() {
     for (from, to, reason) in inputs {
         assert_eq!(bend(1, &|text| text.replacen(from, to, 1)), reason, "{from} → {to}");
     }
-    assert_eq!(bend(1, &|text| format!("{text}, sig2=()")), "profile");
+    for label in [", sig2=()", ",sig1=()"] {
+        assert_eq!(bend(1, &|text| format!("{text}{label}")), "profile");
+        assert_eq!(bend(2, &|text| format!("{text}{label}")), "profile");
+    }
     assert_eq!(bend(0, &|text| text.replace("sha-256", "sha-512")), "profile");
     assert_eq!(bend(0, &|text| format!("{text}, sha-512=:AAAA:")), "profile");
     assert_eq!(bend(0, &|_| format!("sha-256=:{}:", STANDARD.encode([7; 32]))), "mac");
     assert_eq!(bend(2, &|text| format!("{text}, sig2=:AAAA:")), "profile");
+    assert_eq!(bend(2, &|text| text.replacen("sig1", "sig2", 1)), "profile");
     assert_eq!(bend(2, &|_| format!("sig1=:{}:", STANDARD.encode([7; 16]))), "profile");
     assert_eq!(bend(2, &|_| format!("sig1=:{}:", STANDARD.encode([7; 32]))), "mac");
     for at in 0..3 {
@@ -168,6 +172,39 @@ fn whatever_is_spelt_otherwise_is_no_signature() {
         );
     }
     assert_eq!(judge(&request, &good(), BODY), "good");
+}
+
+/// Each component and parameter left out, moved and repeated.
+#[test]
+fn each_part_is_needed_once_and_in_its_place() {
+    let pairs = good();
+    let input = pairs[1].1.clone();
+    let (list, parameters) = input.split_at(input.find(')').unwrap());
+    let components: Vec<&str> = list.strip_prefix("sig1=(").unwrap().split(' ').collect();
+    let parameters: Vec<&str> = parameters.strip_prefix(");").unwrap().split(';').collect();
+    assert_eq!((components.len(), parameters.len()), (5, 5));
+    let judged = |components: &[&str], parameters: &[&str]| {
+        let mut bent = pairs.clone();
+        bent[1].1 = format!("sig1=({});{}", components.join(" "), parameters.join(";"));
+        judge(&covered(&Method::POST), &bent, BODY)
+    };
+    assert_eq!(judged(&components, &parameters), "good");
+    for at in 0..5 {
+        for components in bent(&components, at) {
+            assert_eq!(judged(&components, &parameters), "profile", "{components:?}");
+        }
+        for parameters in bent(&parameters, at) {
+            assert_eq!(judged(&components, &parameters), "profile", "{parameters:?}");
+        }
+    }
+}
+
+/// The parts without one of them, in another order, and with that one twice.
+fn bent<'a>(parts: &[&'a str], at: usize) -> [Vec<&'a str>; 3] {
+    let (mut without, mut moved) = (parts.to_vec(), parts.to_vec());
+    without.remove(at);
+    moved.rotate_left(at.max(1));
+    [without, moved, [parts, &parts[at..=at]].concat()]
 }
 
 proptest! {

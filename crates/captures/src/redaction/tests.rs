@@ -312,6 +312,11 @@ fn beside_expressions_a_stream_is_kept_as_what_it_amounts_to_and_nothing_that_wa
         let kept = matching().redact(&one).unwrap();
         assert!(kept.bodies.response.is_empty() && kept.head.redacted);
     }
+    let mut cut = of(br#"{"model":"auto","messages":[{"content":"canary-01234"#, b"");
+    cut.head.request_truncated = true;
+    let kept = matching().redact(&cut).unwrap();
+    assert!(kept.bodies.request.is_empty() && kept.head.redacted);
+    assert_eq!(kept.head.summary()["not_replayable"], "truncated");
     let mut failed = of(b"{}", br#"{"error":"no more of it"}"#);
     failed.head.state = CaptureState::Failed;
     let kept = matching().redact(&failed).unwrap();

@@ -333,25 +333,6 @@ async fn what_the_writer_has_in_hand_is_deleted_as_well() {
 }
 
 #[tokio::test]
-async fn one_sees_only_one_s_own() {
-    let world = world().await;
-    let (ann, bob) = (user("usr_ann"), user("usr_bob"));
-    let id = world.captures[4].head.id.as_str();
-    assert_eq!(find(&world.archive, &bob, id).await.unwrap(), world.captures[4]);
-    assert_eq!(find(&world.archive, &Reach::All, id).await.unwrap(), world.captures[4]);
-    let unknown = RequestId::new(Timestamp::UNIX_EPOCH, &Random::seeded(7));
-    let refusals = [
-        find(&world.archive, &ann, id).await,
-        find(&world.archive, &ann, unknown.as_str()).await,
-        find(&world.archive, &ann, "x").await,
-    ];
-    for refusal in refusals {
-        let error = refusal.unwrap_err();
-        assert_eq!((error.kind(), error.detail()), (Kind::NotFound, "No such replay."));
-    }
-}
-
-#[tokio::test]
 async fn what_is_damaged_is_absent_to_everybody_else() {
     let world = world().await;
     world.archive.close().await.unwrap();

@@ -310,20 +310,3 @@ proptest::proptest! {
         let _ = read_server("s.yaml", &bent, &env);
     }
 }
-
-#[test]
-fn metrics_never_share_an_address_with_clients() {
-    for text in ["metrics: { address: 127.0.0.1:8080 }", "listeners: [{ address: 127.0.0.1:9090 }]"]
-    {
-        assert!(server_problems(text).contains("a listener has the address of metrics"), "{text}");
-    }
-    assert!(
-        server_problems("listeners: [{ address: '[::1]:80' }, { address: '[::1]:80' }]")
-            .contains("another listener")
-    );
-    server(
-        "listeners: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0 }]\n\
-         metrics: { address: 127.0.0.1:0 }",
-    );
-    server("listeners: [{ address: 127.0.0.1:9090 }]\nmetrics: { address: 127.0.0.1:9091 }");
-}

@@ -351,22 +351,37 @@ async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
     let theirs = text(&read(&rotated)["key"]).to_owned();
     assert_eq!(world.bearer(Surface::Agent, &theirs).unwrap_err(), "inactive");
     // Nor does a key that may do less. Who switches it on by a credential vouches for it, for good.
-    let patch = async |world: &TestApi, who: &Principal, status: &str| {
-        let request = of("/v1/api-keys", text(&made["id"]), Some(json!({ "status": status })));
+    let patch = async |world: &TestApi, who: &Principal, key: &Value, body: Value| {
+        let mut request = of("/v1/api-keys", text(&key["id"]), Some(body));
+        *request.method_mut() = http::Method::PATCH;
         keys::patch(&world.app, who, &request).await.map(|answer| read(&answer))
     };
-    assert_eq!(kind(patch(&world, &by_key, "active").await).0, Kind::Forbidden);
-    patch(&world, &cloud, "active").await.unwrap();
+    let active = json!({"status": "active"});
+    assert_eq!(kind(patch(&world, &by_key, &made, active.clone()).await).0, Kind::Forbidden);
+    for asleep in [json!({"name": "kept"}), json!({}), json!({"status": "inactive"})] {
+        let patched = patch(&world, &cloud, &made, asleep.clone()).await.unwrap();
+        assert_eq!(patched["status"], "inactive", "{asleep}");
+        world.start_again(Some("cloud")).await;
+        assert_eq!(world.bearer(Surface::Agent, &theirs).unwrap_err(), "inactive", "{asleep}");
+    }
+    patch(&world, &cloud, &made, active).await.unwrap();
     for _ in 0..2 {
         world.start_again(Some("cloud")).await;
         assert!(world.bearer(Surface::Agent, &theirs).is_ok());
     }
+    patch(&world, &cloud, &own, json!({"limits": {"models": ["auto"]}})).await.unwrap();
+    let labelled = patch(&world, &cloud, &own, json!({"labels": {"a": "b"}})).await;
+    assert_eq!(kind(labelled).0, Kind::Forbidden, "AGENT has no admin");
+    world.start_again(Some("cloud")).await;
+    let wider = patch(&world, &cloud, &own, json!({"limits": null})).await;
+    assert_eq!(kind(wider), (Kind::Forbidden, Some("limits.models".to_owned())));
     world.start_again(None).await;
     assert_eq!(
-        kind(patch(&world, &OPEN, "inactive").await).0,
+        kind(patch(&world, &OPEN, &made, json!({"status": "inactive"})).await).0,
         Kind::Forbidden,
         "it is no stranger's any more"
     );
+    assert_eq!(kind(patch(&world, &OPEN, &own, json!({"name": "taken"})).await).0, Kind::Forbidden);
     assert_eq!(
         read(
             &keys::get(&world.app, &OPEN, &of("/v1/api-keys", text(&made["id"]), None))

@@ -201,58 +201,6 @@ async fn patches_at_once_lose_nothing_and_a_failing_store_changes_nothing() {
 }
 
 #[tokio::test]
-async fn keys_of_the_open_days_are_woken_by_who_switches_them_on() {
-    let mut world = world().await;
-    let create = async |world: &TestApi, who: &Principal| {
-        keys::create(&world.app, who, &request("/v1/api-keys", Some(json!({}))))
-            .await
-            .map(|answer| read(&answer))
-            .unwrap()
-    };
-    let early = create(&world, &OPEN).await;
-    let patch = async |world: &TestApi, who: &Principal, key: &Value, body: Value| {
-        world.patch_at("/v1/api-keys", who, text(&key["id"]), body).await
-    };
-    patch(&world, &OPEN, &early, json!({"limits": {"keys_per_user": 5}, "name": "early"}))
-        .await
-        .unwrap();
-    world.start_again(Some("cloud")).await;
-    let cloud = world.bearer(Surface::Agent, "cloud").unwrap();
-    let late = create(&world, &cloud).await;
-    world.start_again(Some("cloud")).await;
-    for asleep in [json!({"name": "kept"}), json!({}), json!({"status": "inactive"})] {
-        assert_eq!(
-            patch(&world, &cloud, &early, asleep.clone()).await.unwrap()["status"],
-            "inactive",
-            "{asleep}"
-        );
-        world.start_again(Some("cloud")).await;
-        assert_eq!(
-            world.bearer(Surface::Agent, text(&early["key"])).unwrap_err(),
-            "inactive",
-            "{asleep}"
-        );
-    }
-    patch(&world, &cloud, &early, json!({"status": "active"})).await.unwrap();
-    world.start_again(Some("cloud")).await;
-    assert!(world.bearer(Surface::Agent, text(&early["key"])).is_ok());
-    patch(&world, &cloud, &late, json!({"limits": {"models": ["auto"]}})).await.unwrap();
-    assert_eq!(
-        kind(patch(&world, &cloud, &late, json!({"labels": {"a": "b"}})).await).0,
-        Kind::Forbidden,
-        "AGENT has no admin"
-    );
-    world.start_again(Some("cloud")).await;
-    let wider = patch(&world, &cloud, &late, json!({"limits": null})).await;
-    assert_eq!(kind(wider), (Kind::Forbidden, Some("limits.models".to_owned())));
-    world.start_again(None).await;
-    assert_eq!(
-        kind(patch(&world, &OPEN, &late, json!({"name": "taken"})).await).0,
-        Kind::Forbidden
-    );
-}
-
-#[tokio::test]
 async fn a_descent_ends_whole_whosever_it_is() {
     let mut world = world().await;
     let (ann, bob) = (world.user("ann@example.com").await, world.user("bob@example.com").await);

@@ -3,7 +3,7 @@
 use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 
 use super::agent_lifecycle::agent;
-use super::identity::{OPEN, of};
+use super::identity::of;
 use super::*;
 use rerouter_dialect::wire::json::JSON_WORD_BYTES;
 
@@ -200,20 +200,6 @@ async fn changes_and_reads_go_by_entity_tags() {
     assert_eq!(delete(&world, &third).await.unwrap(), StatusCode::NO_CONTENT);
     world.start_again(Some("cloud")).await;
     assert_eq!(kind(delete(&world, &third).await).0, Kind::NotFound);
-}
-
-#[tokio::test]
-async fn who_wrote_it_last_decides_whether_it_is_trusted() {
-    let world = world().await;
-    let made = agent(&world, &OPEN, json!({"name": "a", "model": "auto"})).await.unwrap();
-    assert_eq!(made["trusted"], false);
-    let trusted = async |who: &Principal, patch: Value| {
-        read(&world.change(who, "a", patch, None).await.unwrap())["trusted"].clone()
-    };
-    assert_eq!(trusted(&OPEN, json!({"description": "x"})).await, false);
-    assert_eq!(trusted(&SHOWN, json!({})).await, true, "to write it as it is vouches for it");
-    assert_eq!(trusted(&OPEN, json!({})).await, false);
-    assert_eq!(trusted(&SHOWN, json!({"description": "y"})).await, true);
 }
 
 /// Of many changes at once none is lost: those without a tag are made one after another, of those
