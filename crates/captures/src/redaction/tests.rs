@@ -316,7 +316,7 @@ fn beside_expressions_a_stream_is_kept_as_what_it_amounts_to_and_nothing_that_wa
     cut.head.request_truncated = true;
     let kept = matching().redact(&cut).unwrap();
     assert!(kept.bodies.request.is_empty() && kept.head.redacted);
-    assert_eq!(kept.head.summary()["not_replayable"], "truncated");
+    assert_eq!(json!(kept.head.summary())["not_replayable"], "truncated");
     let mut failed = of(b"{}", br#"{"error":"no more of it"}"#);
     failed.head.state = CaptureState::Failed;
     let kept = matching().redact(&failed).unwrap();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::*;
-use jiff::Timestamp;
 use rerouter_base::id::Random;
 use rerouter_base::metrics::Metrics;
 use rerouter_base::secret::SecretBytes;
