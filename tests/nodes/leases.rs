@@ -172,7 +172,7 @@ async fn a_request_at_a_node_that_is_not_heard_of_any_more_moves_on_before_its_f
 
 /// What a node signed, to be sent again.
 async fn deliver(world: &World, headers: &[(&'static str, String)], body: &str) -> u16 {
-    let headers = pairs(&headers);
+    let headers = pairs(headers);
     world.host.send("/v1/agent/heartbeat", &headers, body.as_bytes()).await.status
 }
 

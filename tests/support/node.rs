@@ -120,6 +120,6 @@ pub async fn send(
     headers: &[(&'static str, String)],
     body: &[u8],
 ) -> Answer {
-    let headers = pairs(&headers);
+    let headers = pairs(headers);
     gateway.send("POST", path, &headers, Some(body)).await
 }
