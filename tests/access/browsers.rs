@@ -422,7 +422,8 @@ fn attacks(revision: &str) -> Vec<Value> {
     let others = everything().filter(|route| !route.method.is_safe() && !known(route));
     let others = others.map(|route| {
         json!({
-            "method": route.method.as_str(), "path": fill(route.path, NO_KEY), "body": "{}", "brief": true
+            "method": route.method.as_str(), "path": fill(route.path, NO_KEY),
+            "body": "{}", "brief": true
         })
     });
     let whole = whole.iter().map(

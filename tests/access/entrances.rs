@@ -75,8 +75,8 @@ async fn bad_cookies(gateway: &Gateway, token: &str, key: &str) -> Vec<String> {
     [vec![ended, disabled, twice], wrong.to_vec()].concat()
 }
 
-/// A secret of every kind, by what it is: of each interface one that is good there and nowhere else,
-/// and one for each way in which it can be none.
+/// A secret of every kind, by what it is: of each interface one that is good there and nowhere
+/// else, and one for each way in which it can be none.
 async fn secrets(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
     let mut secrets: BTreeMap<String, String> = BTreeMap::new();
     for (interface, path, _) in KEYS {
@@ -142,6 +142,10 @@ fn tries<'a>(
     // On other surfaces neither header is looked at, and the cookie beside it is.
     if data_plane {
         tries.push(("a bad key".to_owned(), vec![("api-key", "nonsense"), good], false));
+        // The first that is there decides.
+        let first = ("authorization", "Bearer wrong");
+        let headers = vec![first, ("x-api-key", secrets["router"].as_str())];
+        tries.push(("a bad key before a good one".to_owned(), headers, false));
     }
     for cookie in bad_cookies {
         tries.push((format!("cookie: {cookie}"), vec![("cookie", cookie.as_str())], false));
@@ -177,12 +181,16 @@ async fn every_route_refuses_every_stranger_alike() {
             400.. => check_refusal(surface, &answer, *good),
             _ => {}
         }
-        let twice = [("authorization", key), ("authorization", key)];
-        let answer = line.ask(method, &target, &twice).await;
-        match surface {
-            _ if is_open => assert_eq!(answer.status, *good, "{method} {path}: looked at"),
-            Surface::NodeCallback => check_401(surface, &answer),
-            _ => check_refusal(surface, &answer, 400),
+        for given in [("authorization", key), ("x-api-key", &secrets["router"])] {
+            let answer = line.ask(method, &target, &[given, given]).await;
+            match surface {
+                _ if is_open => assert_eq!(answer.status, *good, "{method} {path}: looked at"),
+                Surface::NodeCallback => check_401(surface, &answer),
+                _ if given.0 == "authorization" || surface.is_data_plane() => {
+                    check_refusal(surface, &answer, 400)
+                }
+                _ => check_401(surface, &answer),
+            }
         }
         for (name, headers, is_good) in tries(surface, &secrets, &bearers, &good_cookie, &bad) {
             let answer = line.ask(method, &target, &headers).await;

@@ -266,8 +266,8 @@ async fn a_folder_of_another_database_is_left_alone() {
     assert!(segments(&objects) == before);
 }
 
-/// A small capture and a large one at `a` while its database is away; their rows wait, and are there
-/// afterwards.
+/// A small capture and a large one at `a` while its database is away; their rows wait, and are
+/// there afterwards.
 async fn wait_and_move(a: &Member, b: &Member, key: &Key) -> [String; 2] {
     a.proxy.close();
     // Within the lease.

@@ -204,22 +204,29 @@ async fn there_are_as_many_workers_as_asked_for() {
 }
 
 #[tokio::test]
-async fn the_public_url_makes_cookies_secure_and_its_host_known() {
-    let (gateway, _provider) =
-        start(|setup| setup.server("public_url: https://gw.example.com")).await;
+async fn the_public_url_makes_cookies_secure_and_hosts_are_known_beside_its_own() {
+    let lines = "public_url: https://gw.example.com\nhosts: [Also.example.com]";
+    let (gateway, _provider) = start(|setup| setup.server(lines)).await;
     let login = login(&gateway).await;
     let cookie = login.header("set-cookie").expect("a cookie");
     assert!(
         cookie.starts_with("__Host-rerouter_session=") && cookie.contains("Secure"),
         "{cookie}"
     );
-    for (host, status) in [("gw.example.com", 200), ("other.example.com", 421)] {
-        let answer = gateway
-            .connect()
-            .await
-            .exchange(&client::request("GET", "/health", host, &[], None))
-            .await;
+    let local = format!("localhost:{}", gateway.address().port());
+    for (host, status) in [
+        (gateway.host().as_str(), 200),
+        (&local, 200),
+        ("gw.example.com", 200),
+        ("GW.example.com", 200),
+        ("also.example.com", 200),
+        ("other.example.com", 421),
+        ("gw.example.com.rebound.example", 421),
+    ] {
+        let ask = client::request("GET", "/health", host, &[], None);
+        let answer = gateway.connect().await.exchange(&ask).await;
         assert_eq!(answer.status, status, "{host}");
+        assert_eq!(answer.text().contains("`hosts`"), status == 421, "{}", answer.text());
     }
 }
 

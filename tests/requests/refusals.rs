@@ -315,69 +315,6 @@ async fn a_slow_head_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_ours_is_421() {
-    let a = Provider::always(scripted::completion("hello")).await;
-    let gateway = Setup::new(&in_order(&[("a", &a.url())], ""))
-        .server("hosts: [gw.example.com]")
-        .start()
-        .await;
-    let port = gateway.address().port();
-    for host in [
-        gateway.host(),
-        format!("localhost:{port}"),
-        "gw.example.com".to_owned(),
-        "GW.example.com".to_owned(),
-    ] {
-        let mut connection = gateway.connect().await;
-        let answer =
-            connection.exchange(&client::request("GET", "/health", &host, &[], None)).await;
-        assert_eq!(answer.status, 200, "{host}");
-    }
-    for host in ["rebound.example", "gw.example.com.rebound.example"] {
-        let mut connection = gateway.connect().await;
-        let pin = connection.exchange(&client::request("GET", "/health", host, &[], None)).await;
-        envelope::management(&pin, 421, "misdirected_request");
-        assert!(pin.text().contains("`hosts`"), "{}", pin.text());
-        let mut connection = gateway.connect().await;
-        let data_plane =
-            connection.exchange(&client::request("GET", "/v1/models", host, &[], None)).await;
-        envelope::openai(&data_plane, 421, "invalid_request_error", Some("misdirected_request"));
-        let mut connection = gateway.connect().await;
-        envelope::agent(
-            &connection.exchange(&client::request("GET", "/v1/agents", host, &[], None)).await,
-            421,
-            "Misdirected Request",
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_credential_given_twice_is_400() {
-    let (gateway, a) = gateway().await;
-    let key = gateway.create_key().await;
-    let bearer = format!("Bearer {}", key.secret);
-    let body = chat_body("auto", false);
-    for name in ["authorization", "x-api-key"] {
-        let value = if name == "authorization" { bearer.as_str() } else { key.secret.as_str() };
-        let answer = gateway
-            .send(
-                "POST",
-                "/v1/chat/completions",
-                &[(name, value), (name, value)],
-                Some(body.as_bytes()),
-            )
-            .await;
-        envelope::openai(&answer, 400, "invalid_request_error", None);
-    }
-    // The first present decides, even when bad.
-    let headers = [("authorization", "Bearer wrong"), ("x-api-key", key.secret.as_str())];
-    let answer =
-        gateway.send("POST", "/v1/chat/completions", &headers, Some(body.as_bytes())).await;
-    envelope::openai(&answer, 401, "invalid_request_error", Some("invalid_api_key"));
-    assert_eq!(a.count(), 0);
-}
-
-#[tokio::test]
 async fn what_is_open_answers_without_a_credential() {
     let (gateway, _a) = gateway().await;
     let health = gateway.send("GET", "/health", &[("authorization", "Bearer wrong")], None).await;
@@ -509,7 +446,8 @@ async fn management_bodies_are_json_of_known_fields_and_bounded() {
     assert_eq!(post("application/json; charset=utf-8", b"{}").await.status, 201);
 }
 
-/// The rules for browsers: an unsafe method by cookie must come from our own pages.
+/// The rules for browsers: an unsafe method by cookie must come from our own pages. Of every
+/// route it is shown in `access/browsers.rs`.
 #[tokio::test]
 async fn requests_of_other_sites_by_cookie_are_refused() {
     let (gateway, _a) = gateway().await;
@@ -520,10 +458,6 @@ async fn requests_of_other_sites_by_cookie_are_refused() {
             headers.iter().copied().chain([("content-type", "application/json")]).collect();
         gateway.send("POST", path, &headers, Some(body.as_bytes())).await
     };
-    let cross = [("sec-fetch-site", "cross-site")];
-    for path in ["/v1/auth/register", "/v1/auth/login"] {
-        envelope::management(&post(path, &cross, &body).await, 403, "csrf_rejected");
-    }
     assert_eq!(post("/v1/auth/register", &[], &body).await.status, 201);
     let login = post("/v1/auth/login", &[("sec-fetch-site", "same-origin")], &body).await;
     assert_eq!(login.status, 200, "{}", login.text());
@@ -558,13 +492,6 @@ async fn requests_of_other_sites_by_cookie_are_refused() {
         )
         .await;
     assert_eq!(read.status, 200, "safe methods are free");
-    let chat = [("cookie", cookie.as_str()), ("sec-fetch-site", "cross-site")];
-    envelope::openai(
-        &post("/v1/chat/completions", &chat, &chat_body("auto", false)).await,
-        403,
-        "permission_error",
-        Some("csrf_rejected"),
-    );
     let bearer = format!("Bearer {}", gateway.admin_key);
     assert_eq!(
         post(
@@ -575,14 +502,6 @@ async fn requests_of_other_sites_by_cookie_are_refused() {
         .await
         .status,
         201
-    );
-    let preflight =
-        gateway.send("OPTIONS", "/v1/agents", &[("origin", "http://evil.example")], None).await;
-    assert_eq!(preflight.header("access-control-allow-origin"), None);
-    let refused: Value = post("/v1/agents", &cross, "{}").await.json();
-    assert!(
-        matches!(refused["error"].as_str(), Some("Forbidden" | "Method Not Allowed")),
-        "{refused}"
     );
 }
 

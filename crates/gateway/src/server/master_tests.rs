@@ -104,8 +104,12 @@ async fn a_change_takes_the_previous_master_key_and_keeps_every_derived_key() {
     store.keep_document("0123456789ab", "the text", at(1)).await.unwrap();
     drop(store);
     for (key, old, word) in [
-        (Some(2), None, "REROUTER_MASTER_KEY_OLD"),
-        (Some(2), Some(3), "nothing was changed"),
+        (
+            Some(2),
+            None,
+            "give the previous one beside it as REROUTER_MASTER_KEY_OLD or master.key.old",
+        ),
+        (Some(2), Some(3), "nothing was changed: give the one that it was last started with"),
         (Some(2), Some(2), "nothing was changed"),
         (None, None, "is missing"),
         (None, Some(2), "nothing was changed"),
@@ -113,6 +117,9 @@ async fn a_change_takes_the_previous_master_key_and_keeps_every_derived_key() {
         let message = refused(dir, key, old).await;
         assert!(message.contains(word), "{key:?} {old:?}: {message}");
     }
+    let short = MasterKeys { old: Some(Secret::new("short")), ..given(dir, Some(2), None) };
+    let message = open(dir, short).await.err().unwrap().to_string();
+    assert!(message.contains("REROUTER_MASTER_KEY_OLD is not 32 bytes in base64"), "{message}");
     // Without a new one: nobody is left with a key file that they do not know of.
     let message = refused(dir, None, Some(1)).await;
     assert!(
