@@ -42,11 +42,13 @@ row! { "captures" =>
     }
 }
 
-/// A range of bytes in a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ByteRange {
-    pub offset: u64,
-    pub length: u32,
+pair! {
+    /// A range of bytes in a segment.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ByteRange {
+        pub offset: u64,
+        pub length: u32,
+    }
 }
 
 row! { "captures" =>
@@ -65,8 +67,6 @@ row! { "captures" =>
         pub head_record: Option<Arc<[u8]>> = "head",
     }
 }
-
-pair! { ByteRange { offset, length } }
 
 impl Field for ByteRange {
     fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError> {

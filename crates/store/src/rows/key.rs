@@ -45,15 +45,16 @@ pub struct Actor {
     pub id: String,
 }
 
-/// The secret that a rotation replaced, valid for a grace period.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PreviousSecret {
-    pub digest: [u8; 32],
-    pub expires_at: Timestamp,
+pair! {
+    /// The secret that a rotation replaced, valid for a grace period.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct PreviousSecret {
+        pub digest: [u8; 32],
+        pub expires_at: Timestamp,
+    }
 }
 
 word_columns! { KeyStatus }
-pair! { PreviousSecret { digest, expires_at } }
 json_columns! { Actor, Pairs }
 
 /// The next secret of a key.

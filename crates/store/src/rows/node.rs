@@ -34,14 +34,15 @@ row! { "nodes" shows id, generation =>
     }
 }
 
-/// The secret of the generation before.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PreviousNodeSecret {
-    pub secret: Vec<u8>,
-    pub expires_at: Timestamp,
+pair! {
+    /// The secret of the generation before.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct PreviousNodeSecret {
+        pub secret: Vec<u8>,
+        pub expires_at: Timestamp,
+    }
 }
 
-pair! { PreviousNodeSecret { secret, expires_at } }
 json_columns! { Registration, Vec<NodeModel> }
 
 /// The registration of a node.

@@ -69,9 +69,18 @@ macro_rules! row {
 }
 pub(crate) use row;
 
-/// Makes an optional struct a field with two columns, which are NULL together.
+/// A struct of two columns, which are NULL together where it is optional.
 macro_rules! pair {
-    ($kind:ident { $one:ident, $two:ident }) => {
+    ($(#[$meta:meta])* pub struct $kind:ident {
+        pub $one:ident: $of_one:ty,
+        pub $two:ident: $of_two:ty,
+    }) => {
+        $(#[$meta])*
+        pub struct $kind {
+            pub $one: $of_one,
+            pub $two: $of_two,
+        }
+
         impl $crate::rows::stored::Field for Option<$kind> {
             fn read(
                 columns: &mut $crate::columns::Columns<'_>,
