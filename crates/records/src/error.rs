@@ -101,7 +101,7 @@ pub struct AnthropicErrorBody {
 
 /// A refusal of the gateway in the shape of its API, or of a provider.
 #[derive(JsonSchema)]
-#[schemars(untagged, rename = "{T}OrProviderError")]
+#[schemars(untagged, rename = "{T}OrProvider")]
 pub enum OrProvider<T> {
     Ours(T),
     /// The provider's body, unchanged.

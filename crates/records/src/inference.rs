@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use rerouter_dialect::endpoint::Endpoint;
-use rerouter_dialect::usage::Usage;
 
 /// A JSON object.
 type Object = Map<String, Value>;
@@ -20,9 +19,18 @@ macro_rules! requests {
             /// An alias or `provider/model`.
             #[schemars(length(min = 1))]
             pub model: String,
-            $($(#[$says])* #[schemars(default)] pub $member: $of,)*
+            $(
+                $(#[$says])*
+                #[schemars(default, skip_serializing_if = "has_no_default")]
+                pub $member: $of,
+            )*
         }
     )*};
+}
+
+/// Keeps the default of a member out of its schema.
+fn has_no_default<T>(_: &T) -> bool {
+    true
 }
 
 requests! {
@@ -78,8 +86,9 @@ pub struct RerouteCompletion {
     /// Each with `index`, `message` and `finish_reason`; the message with `role` and `content`,
     /// which is empty if the answer holds tool calls only.
     pub choices: Vec<Object>,
-    /// With `estimated` if the provider did not report all of them.
-    pub usage: Usage,
+    /// `prompt_tokens`, `completion_tokens` and `total_tokens`; with `estimated` if the provider
+    /// did not report all of them.
+    pub usage: Object,
 }
 
 /// Query of a decision.
@@ -130,6 +139,13 @@ answers! {
         #[schemars(extend("const" = true))]
         estimated: bool,
     }
-    /// This document.
-    OpenApi { openapi: String, info: Object, paths: Object, }
+}
+
+/// This document.
+#[derive(JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
+pub struct OpenApi {
+    pub openapi: String,
+    pub info: Object,
+    pub paths: Object,
 }

@@ -357,7 +357,6 @@ pub struct ReplayQuery {
 #[serde(deny_unknown_fields)]
 pub struct CaptureQuery {
     /// Comma-separated list of what is added: `conversation`, `explanation`.
-    #[serde(default)]
     pub with: Option<String>,
 }
 

@@ -146,7 +146,7 @@ pub struct GateQuery {
     /// Evaluates the change on the captures of the last 24 hours first: at most this share may get
     /// another target. A percentage like `2%` or a fraction like `0.02`.
     #[serde(default)]
-    #[schemars(schema_with = "share")]
+    #[schemars(schema_with = "share", skip_serializing_if = "Option::is_none")]
     pub max_changed: Option<String>,
     /// Refuse the change if a request of the last 24 hours would lose its last target.
     #[serde(default)]

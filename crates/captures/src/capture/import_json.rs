@@ -12,7 +12,7 @@ use rerouter_base::error::Kind;
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::usage::Usage;
-use rerouter_records::replay::{CallLatency, DecisionRecord};
+use rerouter_records::replay::{CallLatency, CapturedRequest, CapturedResponse, DecisionRecord};
 use rerouter_routing::Inputs;
 
 #[derive(Deserialize)]
@@ -39,43 +39,27 @@ struct ExportedCapture {
     replay_of: Option<RequestId>,
     replayed_by: Option<String>,
     shadow_of: Option<RequestId>,
-    request: ExportedSide,
-    response: ExportedSide,
+    request: CapturedRequest,
+    response: CapturedResponse,
     redacted: bool,
     error: Option<String>,
 }
 
-/// A request or a response.
-#[derive(Deserialize)]
-struct ExportedSide {
-    headers: Map<String, Value>,
-    body: Option<String>,
-    body_base64: Option<String>,
-    truncated: bool,
-    query: Option<String>,
-    #[serde(default)]
-    stream: bool,
-    #[serde(default)]
-    assembled: Value,
+fn headers(shown: &Map<String, Value>) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    shown.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
-impl ExportedSide {
-    fn headers(&self) -> Vec<(String, String)> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        self.headers.iter().map(|(name, value)| (name.clone(), text(value))).collect()
-    }
-
-    /// The body; `None` if there is none.
-    fn body(&self) -> Result<Option<Bytes>, String> {
-        match (&self.body, &self.body_base64) {
-            (Some(text), None) => Ok(Some(Bytes::from(text.clone()))),
-            (None, Some(coded)) => {
-                let decoded = base64::engine::general_purpose::STANDARD.decode(coded);
-                Ok(Some(decoded.map_err(|_| "a `body_base64` is not base64")?.into()))
-            }
-            (None, None) => Ok(None),
-            (Some(_), Some(_)) => Err("there are both `body` and `body_base64`".to_owned()),
+/// A body that is shown as text or in base64; `None` if there is none.
+fn body(text: Option<String>, coded: Option<&str>) -> Result<Option<Bytes>, String> {
+    match (text, coded) {
+        (Some(text), None) => Ok(Some(Bytes::from(text))),
+        (None, Some(coded)) => {
+            let decoded = base64::engine::general_purpose::STANDARD.decode(coded);
+            Ok(Some(decoded.map_err(|_| "a `body_base64` is not base64")?.into()))
         }
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err("there are both `body` and `body_base64`".to_owned()),
     }
 }
 
@@ -84,7 +68,7 @@ impl Capture {
     /// was. The error quotes nothing of the capture.
     pub fn read_whole(text: &[u8]) -> Result<Capture, String> {
         // The parser's own error may quote the text.
-        let exported: ExportedCapture =
+        let mut exported: ExportedCapture =
             serde_json::from_slice(text).map_err(|error| match error.classify() {
                 serde_json::error::Category::Data => {
                     format!("not a capture, at column {}", error.column())
@@ -93,8 +77,9 @@ impl Capture {
             })?;
         let created_at: Timestamp =
             exported.created_at.parse().map_err(|_| "`created_at` is not a time")?;
-        let request = exported.request.body()?;
-        let response = exported.response.body()?;
+        let (asked, answered) = (&mut exported.request, &mut exported.response);
+        let request = body(asked.body.take(), asked.body_base64.as_deref())?;
+        let response = body(answered.body.take(), answered.body_base64.as_deref())?;
         let mut head = Head::new(exported.id, created_at, exported.user, &exported.endpoint);
         // A redacted stream is stored as the assembled answer.
         head.response_assembled = exported.response.stream
@@ -108,7 +93,7 @@ impl Capture {
         (head.key, head.agent, head.client_request_id) =
             (exported.key, exported.agent, exported.client_request_id);
         (head.request_headers, head.response_headers) =
-            (exported.request.headers(), exported.response.headers());
+            (headers(&exported.request.headers), headers(&exported.response.headers));
         (head.response_stream, head.response_truncated) =
             (exported.response.stream, exported.response.truncated);
         // Without its body it cannot be replayed, whatever the text says.

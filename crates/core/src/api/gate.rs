@@ -15,6 +15,7 @@ use crate::evaluate::{
 };
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_records::error::ManagementError;
+use rerouter_records::evaluation::EvaluationRecord;
 use rerouter_records::routing::GateQuery;
 use rerouter_routing::Routing;
 use rerouter_store::CaptureFilter;
@@ -88,7 +89,7 @@ impl Gate {
             conditions: true,
         };
         let mut report = evaluate::finish(evaluate::begin(app, turn, asked)?).await?;
-        if report.evaluated == 0 && !self.allow_empty {
+        if report.counts.evaluated == 0 && !self.allow_empty {
             let unread = Some(report.unreadable)
                 .filter(|unread| *unread > 0)
                 .map(|unread| format!(" ({unread} captures cannot be read)"));
@@ -113,7 +114,8 @@ impl Gate {
 
     /// Why the report refuses the change.
     fn against(&self, report: &EvaluationReport) -> Option<String> {
-        let EvaluationReport { changed, evaluated, routed_before, unroutable, .. } = report;
+        let EvaluationReport { counts, routed_before, .. } = report;
+        let EvaluationRecord { changed, evaluated, unroutable, .. } = counts;
         if self.forbid_unroutable && *unroutable > 0 {
             return Some(format!("{unroutable} of {evaluated} requests would have no target."));
         }

@@ -356,8 +356,8 @@ const DATA_PLANE: &[Operation] = &[
         "createChatCompletion",
         "Chat completion, JSON or a stream of events")
         .takes::<ChatRequest>().gives::<ChatCompletion>().refuses(&[404, 429, 502]),
-    post("/v1/embeddings", Scope("inference"), Captured, Handled::by(Inference(Endpoint::Embeddings)),
-        "createEmbeddings",
+    post("/v1/embeddings", Scope("inference"), Captured,
+        Handled::by(Inference(Endpoint::Embeddings)), "createEmbeddings",
         "Embeddings")
         .takes::<EmbeddingsRequest>().gives::<Embeddings>().refuses(&[404, 429, 502]),
     post("/v1/responses", Scope("inference"), Captured,

@@ -28,23 +28,10 @@ const OTHERS: &str = "others";
 /// The report of an evaluation so far.
 #[derive(Debug, Default)]
 pub struct EvaluationReport {
-    pub evaluated: u64,
-    /// Captures whose first target changed.
-    pub changed: u64,
-    /// Captures with a target before and none after.
-    pub unroutable: u64,
-    /// Captures without a target before and after.
-    pub unroutable_before: u64,
+    /// What is only counted.
+    pub counts: EvaluationRecord,
     /// Captures with a target before.
     pub routed_before: u64,
-    /// Captures whose matching rule changed.
-    pub rule_changed: u64,
-    /// Captures whose plan changed.
-    pub plan_changed: u64,
-    /// Captures with an unknown signal.
-    pub inexact: u64,
-    /// Captures with targets that counted as healthy and idle.
-    pub assumed: u64,
     /// Captures that match the filter but could not be read.
     pub unreadable: u64,
     skipped: BTreeMap<Skipped, u64>,
@@ -108,20 +95,20 @@ impl EvaluationReport {
         reasons: impl FnOnce() -> Vec<Reason>,
     ) {
         let (from, to) = (judged.from(), judged.to());
-        self.evaluated += 1;
-        self.inexact += u64::from(judged.inexact);
-        self.assumed += u64::from(judged.assumed);
-        self.rule_changed += u64::from(judged.rule_changed());
-        self.plan_changed += u64::from(judged.plan_changed());
-        self.unroutable += u64::from(from.is_some() && to.is_none());
+        self.counts.evaluated += 1;
+        self.counts.inexact += u64::from(judged.inexact);
+        self.counts.assumed += u64::from(judged.assumed);
+        self.counts.rule_changed += u64::from(judged.rule_changed());
+        self.counts.plan_changed += u64::from(judged.plan_changed());
+        self.counts.unroutable += u64::from(from.is_some() && to.is_none());
         self.routed_before += u64::from(from.is_some());
-        self.unroutable_before += u64::from(from.is_none() && to.is_none());
+        self.counts.unroutable_before += u64::from(from.is_none() && to.is_none());
         self.count_shift(&from, true);
         self.count_shift(&to, false);
         let costs = prices.costs(head, from.as_deref(), to.as_deref());
         self.add_costs(head, &costs);
         if judged.changed() {
-            self.changed += 1;
+            self.counts.changed += 1;
             let (from, to) =
                 (from.unwrap_or_else(|| NONE.into()), to.unwrap_or_else(|| NONE.into()));
             let room = self.changes.len() < EVALUATE_CHANGES
@@ -168,10 +155,10 @@ impl EvaluationReport {
 
     /// Changed captures as a share, from 0 to 1, of those with a target before.
     pub fn changed_share(&self) -> f64 {
-        if self.changed == 0 {
+        if self.counts.changed == 0 {
             0.0
         } else {
-            (self.changed as f64 / self.routed_before as f64).min(1.0)
+            (self.counts.changed as f64 / self.routed_before as f64).min(1.0)
         }
     }
 
@@ -197,20 +184,12 @@ impl EvaluationReport {
             (why.as_str().to_owned(), self.skipped.get(&why).copied().unwrap_or_default())
         });
         EvaluationRecord {
-            evaluated: self.evaluated,
-            changed: self.changed,
-            unroutable: self.unroutable,
-            unroutable_before: self.unroutable_before,
-            rule_changed: self.rule_changed,
-            plan_changed: self.plan_changed,
             by_change: changes.into_iter().map(|(pair, change)| change.record(pair)).collect(),
             shift: shift.collect(),
             cost: self.cost_record(),
-            inexact: self.inexact,
-            assumed: self.assumed,
             skipped: skipped.collect(),
             unreadable: Some(self.unreadable).filter(|unreadable| *unreadable > 0),
-            ..EvaluationRecord::default()
+            ..self.counts.clone()
         }
     }
 
@@ -283,7 +262,8 @@ mod tests {
     #[test]
     fn what_nobody_served_before_makes_no_share_smaller() {
         let share = |evaluated, routed_before, changed| {
-            EvaluationReport { evaluated, routed_before, changed, ..EvaluationReport::default() }
+            let counts = EvaluationRecord { evaluated, changed, ..EvaluationRecord::default() };
+            EvaluationReport { counts, routed_before, ..EvaluationReport::default() }
                 .changed_share()
         };
         assert_eq!(

@@ -197,7 +197,7 @@ impl EvaluationWorker {
         let (mut report, mut done, mut after) = (EvaluationReport::default(), 0, None::<RequestId>);
         let (mut sent, mut reached) = (Instant::now(), None);
         let limits = self.evaluation.limits;
-        while let Some(step) = limits.next(done, report.evaluated) {
+        while let Some(step) = limits.next(done, report.counts.evaluated) {
             let began = Instant::now();
             let page = self.handle.block_on(self.archive.page(
                 self.evaluation.filter.clone(),
@@ -205,7 +205,7 @@ impl EvaluationWorker {
                 after.take(),
             ))?;
             for (head, location) in page.heads.iter().zip(&page.locations) {
-                if report.evaluated < limits.decided {
+                if report.counts.evaluated < limits.decided {
                     self.add(head, location, &mut report);
                 }
             }
@@ -224,7 +224,7 @@ impl EvaluationWorker {
                 let progress = EvaluationProgress {
                     done,
                     limit: limits.read,
-                    changed: report.changed,
+                    changed: report.counts.changed,
                     reached,
                 };
                 // Progress that the receiver does not take in time is dropped.

@@ -113,11 +113,11 @@ proptest! {
             );
         }
         prop_assert_eq!(
-            (report.changed, report.plan_changed, report.rule_changed), (changed, plans, rules)
+            (report.counts.changed, report.counts.plan_changed, report.counts.rule_changed), (changed, plans, rules)
         );
         let changes = report.record().by_change;
         prop_assert_eq!(changes.iter().map(|change| change.count).sum::<u64>(), changed);
         prop_assert!(changes.iter().all(|change| !change.reasons.is_empty()), "{:?}", changes);
-        prop_assert_eq!((report.unroutable, report.assumed, report.inexact), (0, 0, 0));
+        prop_assert_eq!((report.counts.unroutable, report.counts.assumed, report.counts.inexact), (0, 0, 0));
     }
 }
