@@ -73,24 +73,6 @@ requests! {
     InferenceRequest {}
 }
 
-/// A chat completion, complete even if the provider left fields out.
-#[derive(JsonSchema)]
-#[schemars(extend("additionalProperties" = true))]
-pub struct RerouteCompletion {
-    /// The provider's id, else the id of the replay.
-    pub id: String,
-    #[schemars(extend("const" = "chat.completion"))]
-    pub object: String,
-    pub created: i64,
-    pub model: String,
-    /// Each with `index`, `message` and `finish_reason`; the message with `role` and `content`,
-    /// which is empty if the answer holds tool calls only.
-    pub choices: Vec<Object>,
-    /// `prompt_tokens`, `completion_tokens` and `total_tokens`; with `estimated` if the provider
-    /// did not report all of them.
-    pub usage: Object,
-}
-
 /// Query of a decision.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Entries of a page of a list.
 pub const PAGE_MAX: usize = 100;
 /// Entries of a page when the caller names none.
-pub const PAGE_DEFAULT: usize = 20;
+const PAGE_DEFAULT: usize = 20;
 
 /// Declares the word of a record's `object`.
 macro_rules! object {

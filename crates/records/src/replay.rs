@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::Time;
 use crate::conversation::Conversation;
 use crate::explanation::Explanation;
-use crate::inference::RerouteCompletion;
+use crate::inference::ChatCompletion;
 use crate::page::{ListObject, PAGE_MAX, object, page_default};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_dialect::usage::Usage;
@@ -264,8 +264,9 @@ pub struct Rerouted {
     /// Null for a dry run.
     pub new_id: Option<String>,
     pub decision: Option<DecisionRecord>,
-    /// With `response_kind` the provider's own object.
-    #[schemars(schema_with = "response")]
+    /// A chat completion with all of its members, also where the provider left some out; with
+    /// `response_kind` the provider's own object.
+    #[schemars(with = "Option<ChatCompletion>")]
     pub response: Value,
     pub replay_of: RequestId,
     pub original: Original,
@@ -273,12 +274,6 @@ pub struct Rerouted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["embeddings", "responses", "messages.count_tokens"]))]
     pub response_kind: Option<String>,
-}
-
-fn response(generator: &mut SchemaGenerator) -> Schema {
-    let completion = generator.subschema_for::<RerouteCompletion>();
-    let other = json_schema!({ "type": "object", "additionalProperties": true });
-    json_schema!({ "anyOf": [completion, other, { "type": "null" }] })
 }
 
 /// What was deleted.

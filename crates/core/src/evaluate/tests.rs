@@ -112,12 +112,13 @@ proptest! {
                 &head, &judged, &prices, || explain::explain(&judged, Some(&routing), &routing)
             );
         }
+        let counts = &report.counts;
         prop_assert_eq!(
-            (report.counts.changed, report.counts.plan_changed, report.counts.rule_changed), (changed, plans, rules)
+            (counts.changed, counts.plan_changed, counts.rule_changed), (changed, plans, rules)
         );
         let changes = report.record().by_change;
         prop_assert_eq!(changes.iter().map(|change| change.count).sum::<u64>(), changed);
         prop_assert!(changes.iter().all(|change| !change.reasons.is_empty()), "{:?}", changes);
-        prop_assert_eq!((report.counts.unroutable, report.counts.assumed, report.counts.inexact), (0, 0, 0));
+        prop_assert_eq!((counts.unroutable, counts.assumed, counts.inexact), (0, 0, 0));
     }
 }
