@@ -123,7 +123,7 @@ pub struct EvaluationProgress {
 pub enum EvaluationEvent {
     Progress(EvaluationProgress),
     /// The end, with the report.
-    Done(Result<EvaluationReport>),
+    Done(Box<Result<EvaluationReport>>),
 }
 
 /// Waits for a turn; 429 after too long.
@@ -165,7 +165,7 @@ pub fn begin(
 pub async fn finish(mut events: mpsc::Receiver<EvaluationEvent>) -> Result<EvaluationReport> {
     while let Some(event) = events.recv().await {
         if let EvaluationEvent::Done(report) = event {
-            return report;
+            return *report;
         }
     }
     Err(Error::panicked("an evaluation ended without a report"))
@@ -188,7 +188,7 @@ impl EvaluationWorker {
         drop(turn);
         if let Some(report) = report {
             // The receiver may be gone.
-            let _gone = self.sender.blocking_send(EvaluationEvent::Done(report));
+            let _gone = self.sender.blocking_send(EvaluationEvent::Done(Box::new(report)));
         }
     }
 
