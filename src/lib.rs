@@ -146,8 +146,9 @@
 //! # One upgrade
 //!
 //! `server/upgrade/mod.rs` has the dialogue of the two processes. `server/listeners.rs` has the
-//! sockets that one hands to the other, `store/handover.rs` keeps the tables of both alike, and
-//! `limits/handover.rs` their budgets. [`app`] knows whether its process has handed over.
+//! sockets that one hands to the other, `store/data_dir.rs` the locks. `store/handover.rs` keeps
+//! the tables of both alike and knows whether its process has handed over, `limits/handover.rs`
+//! keeps their budgets.
 //!
 //! # Where a change goes
 //!

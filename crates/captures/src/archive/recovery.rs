@@ -26,7 +26,7 @@ impl Archive {
         let known = self.index.segments().await?;
         let folder = self.settings.folder.clone();
         // One that the process before this one has begun may not be in the index yet.
-        let all_known = self.index.has_predecessor();
+        let all_known = self.index.is_of_two_processes();
         let mut known: Vec<i64> = known.into_iter().map(|(segment, _)| segment.number).collect();
         known.extend(self.index.spooled_segments().await?);
         let numbers = self.index.numbers();

@@ -13,7 +13,7 @@ impl Archive {
     /// oldest while all of them and the index hold more than `bytes`. Empties the index's
     /// write-ahead log after deletions.
     ///
-    /// While a process before this one may write to a segment, none is removed.
+    /// While another process may write to a segment, none is removed.
     ///
     /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is
     /// the last one.
@@ -35,7 +35,7 @@ impl Archive {
                 continue;
             }
             let leaves = !has_captures || segment.newest_us < before_us || held > bytes;
-            let in_use = active == Some(segment.number) || self.index.has_predecessor();
+            let in_use = active == Some(segment.number) || self.index.is_of_two_processes();
             if !leaves || in_use {
                 continue;
             }

@@ -81,11 +81,6 @@ impl CaptureIndex {
         }
     }
 
-    /// Whether another process, which ends, may still write captures.
-    pub fn has_predecessor(&self) -> bool {
-        self.store.has_predecessor()
-    }
-
     /// Whether another process of this data directory may write captures: one before this one, or
     /// one that has taken over.
     pub fn is_of_two_processes(&self) -> bool {
@@ -331,7 +326,7 @@ impl CaptureIndex {
         };
         // Before the look: what comes after it sets the mark again. What another process inserts
         // does not: that is looked for until it has ended.
-        shared.set_spooled(self.has_predecessor());
+        shared.set_spooled(self.is_of_two_processes());
         let batch = self.local().read(move |transaction| spool::batch(transaction, limit)).await;
         match &batch {
             Ok(None) => _ = shared.set_away(false),
