@@ -17,7 +17,7 @@ use crate::support::postgres::{self, Cluster};
 
 /// Tests of other modules that have no SQLite in their promise.
 const SHARED: &[&str] = &[
-    "routing::agents::what_strangers_wrote_is_no_model_until_somebody_vouches_for_it",
+    "routing::agent_surface::what_a_stranger_left_behind_is_good_when_somebody_vouches_for_it",
     "access::audit::every_route_that_is_noted_leaves_its_row",
     "access::audit::what_an_admin_sees_of_others_is_noted_and_what_it_sees_of_its_own_is_not",
     "limits::budgets::of_many_at_once_one_has_what_remains",

@@ -118,7 +118,6 @@ answers! {
     TokenCount {
         input_tokens: u64,
         /// It is the gateway's estimate; absent if a provider counted.
-        #[schemars(extend("const" = true))]
         estimated: bool,
     }
 }

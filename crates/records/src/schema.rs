@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::words;
 
@@ -111,10 +111,17 @@ pub fn required(schema: &Value) -> Value {
     required
 }
 
-/// Takes out of a schema what is not for the document.
+/// Takes out of a schema what is not for the document. A schema that takes everything is `{}`:
+/// generators of clients do not know `true`.
 fn strip(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
+            let parts = members.get_mut("properties").and_then(Value::as_object_mut);
+            let parts = parts.into_iter().flat_map(Map::values_mut);
+            parts.filter(|part| part.is_boolean()).for_each(|part| *part = json!({}));
+            if let Some(items) = members.get_mut("items").filter(|items| items.is_boolean()) {
+                *items = json!({});
+            }
             members.shift_remove(MERGED);
             // `title` repeats the name, and formats such as `uint64` are no part of JSON Schema.
             members.shift_remove("title");
