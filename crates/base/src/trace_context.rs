@@ -29,7 +29,7 @@ pub struct TraceId(u128);
 pub struct SpanId(u64);
 
 impl TraceId {
-    /// Of its digits.
+    /// Reads the hexadecimal digits of an id.
     pub fn parse(digits: &str) -> Option<Self> {
         is_hex(digits, 32).then(|| u128::from_str_radix(digits, 16).ok())?.and_then(TraceId::new)
     }
@@ -43,7 +43,7 @@ impl TraceId {
         self.0.to_be_bytes()
     }
 
-    /// Of its bytes.
+    /// An id from its bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
         TraceId::new(u128::from_be_bytes(bytes))
     }

@@ -7,7 +7,7 @@ pub fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|_| well)
 }
 
-/// The same, leaving malformed parts as they are.
+/// Decodes percent-encoding, and leaves malformed parts as they are.
 pub fn decode_leniently(text: &str) -> String {
     String::from_utf8_lossy(&bytes(text).0).into_owned()
 }

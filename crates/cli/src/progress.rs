@@ -1,4 +1,5 @@
-//! ProgressLine of a long command, on one line of standard error; nothing if that is no terminal.
+//! Progress of a long command, on one line of standard error. Nothing is shown if that is no
+//! terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;

@@ -214,7 +214,7 @@ pub(super) fn text(value: Option<&Value>) -> String {
     }
 }
 
-/// The same for a cell: times in UTC without fractions, lists of texts with commas.
+/// A value for a cell of a table: times in UTC without fractions, lists of texts with commas.
 pub(super) fn short(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) if text.parse::<jiff::Timestamp>().is_ok() => {

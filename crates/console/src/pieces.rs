@@ -215,7 +215,7 @@ pub(super) fn chart(chart: &Chart) -> Markup {
     figure(chart, false)
 }
 
-/// The same with bars, those of all series on each other.
+/// A chart with bars. The bars of all series stand on each other.
 pub(super) fn bar_chart(chart: &Chart) -> Markup {
     figure(chart, true)
 }

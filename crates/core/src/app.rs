@@ -42,7 +42,7 @@ pub const REROUTES_SHARE: usize = 4;
 const REROUTE_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Large and compressed bodies read at once: of two cores, the data path keeps one.
 const READERS: usize = 2;
-/// Those of one caller.
+/// Large and compressed bodies of one caller read at once.
 const READERS_SHARE: usize = 1;
 /// Longest wait of a large body to be read.
 const READ_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ const UNREAD_PART: usize = 8;
 const UNREAD_MIN: usize = 32 << 20;
 /// TLS handshakes that begin in a second: each takes up to two milliseconds of a core.
 const HANDSHAKES: usize = 1_000;
-/// Those of one network.
+/// TLS handshakes of one network that begin in a second.
 const HANDSHAKES_SHARE: usize = 200;
 
 /// What a reload replaces, in one step. A request takes it once and keeps it to its end.

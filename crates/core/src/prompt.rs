@@ -130,7 +130,8 @@ impl Prompt {
         self.go_through(app, who, agent).await
     }
 
-    /// The same for a captured request that went through an agent. 409 if the agent has changed.
+    /// Takes the agent's part of the prompt for a captured request that went through an agent. 409
+    /// if the agent has changed.
     pub async fn take_agent_again(
         &mut self,
         app: &App,
@@ -193,7 +194,7 @@ impl Prompt {
         Ok(())
     }
 
-    /// The same, where the caller may block.
+    /// Reads the neutral form on this thread, which may block.
     pub(crate) fn read_neutral_here(&mut self) {
         self.neutral = Some(neutral_form(self.endpoint, &self.body));
     }

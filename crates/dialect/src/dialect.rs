@@ -15,7 +15,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Those that requests and answers are translated among.
+    /// The dialects that requests and answers are translated among.
     pub const TRANSLATED: [Dialect; 4] =
         [Dialect::Chat, Dialect::Messages, Dialect::Responses, Dialect::Gemini];
 

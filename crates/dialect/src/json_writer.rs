@@ -54,7 +54,7 @@ impl Members<'_> {
         push(self.out, value);
     }
 
-    /// The same for a text, which may be long.
+    /// Writes a member that is a text, which may be long.
     pub(super) fn text(&mut self, name: &str, text: &str) {
         self.name(name);
         push_text(text, self.out);

@@ -50,7 +50,7 @@ pub fn exchanges() -> Vec<Exchange> {
     all
 }
 
-/// Those that are streams of success.
+/// The recorded exchanges that are successful streams.
 pub fn streams() -> Vec<Exchange> {
     let streams: Vec<Exchange> = exchanges()
         .into_iter()

@@ -44,7 +44,7 @@ pub fn reader<T>(
     ReaderKind { schema, read }
 }
 
-/// The same for texts of a pattern (ECMA 262); an empty pattern is any text.
+/// A kind of its own for texts of a pattern (ECMA 262). An empty pattern is any text.
 pub fn text_as<T>(
     pattern: &'static str,
     read: impl Fn(&Field<'_>, &mut Diagnostics<'_>) -> Option<T>,
@@ -323,7 +323,7 @@ pub fn each<K: ValueKind>(item: K, most: usize) -> impl ValueKind<Value = Vec<K:
     ListKind { item, most, empty: None }
 }
 
-/// The same with at least one value, else this message and hint.
+/// A list of one to `most` values. An empty list is refused with this message and hint.
 pub fn some<K: ValueKind>(
     item: K,
     most: usize,

@@ -72,7 +72,7 @@ const ALIASES: &str = "aliases (`*name`) are not supported";
 
 /// A document without syntax errors.
 pub struct Parsed {
-    /// Of duplicate keys, the first.
+    /// The document. Of duplicate keys it has the first.
     pub root: TreeNode,
     /// A fault for each duplicate key.
     pub duplicates: Vec<Finding>,

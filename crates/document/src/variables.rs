@@ -9,7 +9,8 @@ use rerouter_base::secret::Secret;
 /// Stands for the values of variables that are not read: a host that does not exist (RFC 2606).
 const PLACEHOLDER: &str = "unexpanded.invalid";
 
-/// The same with the name of the variable, so that two are not mistaken for one credential.
+/// The placeholder of a variable. It has the name of the variable, so that two variables are not
+/// mistaken for one credential.
 pub fn placeholder(name: &str) -> String {
     format!("{}.{PLACEHOLDER}", name.replace('_', "-"))
 }

@@ -171,7 +171,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         }
     }
 
-    /// HttpService one request after another on a connection of HTTP/1.
+    /// Serves one request after another on a connection of HTTP/1.
     async fn http1(
         &self,
         mut stream: Stream,

@@ -62,7 +62,7 @@ pub(super) struct WholeTranslation {
 }
 
 impl AnswerTranslation {
-    /// Of an answer with this status. `stream`: it is an event stream.
+    /// Begins to translate an answer with this status. `stream`: the answer is an event stream.
     pub(super) fn begin(plan: &AnswerPlan, status: u16, stream: bool) -> Self {
         if stream && !plan.counts && (200..300).contains(&status) {
             let translator = StreamTranslator::new(plan.from, plan.to, plan.context.clone());

@@ -68,7 +68,7 @@ impl LimitReached {
 pub(super) struct ConnectionSlot {
     limiter: Arc<ConnectionLimiter>,
     network: Option<IpAddr>,
-    /// Of a reserve slot its number, and what is notified when it is revoked.
+    /// For a reserve slot: its number, and what is notified when the slot is revoked.
     reserve: Option<(u64, Arc<Notify>)>,
 }
 

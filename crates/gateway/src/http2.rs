@@ -29,7 +29,7 @@ const H2_HEAD_BYTES: u32 = 128 << 10;
 /// A stream whose head has been read.
 type NewStream = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// HttpService a connection that has negotiated `h2`, until it closes.
+/// Serves a connection that has negotiated `h2`, until it closes.
 pub(super) async fn serve<S: HttpService>(
     service: &Arc<S>,
     stream: Stream,

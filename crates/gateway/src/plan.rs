@@ -154,7 +154,7 @@ pub(super) struct TranslatedRequest {
     pub(super) header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// Of a client's headers those that providers see.
+/// The headers of a client that providers see.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     // As texts: to compare two names costs more.
     let is_seen = |name: &str| CLIENT_HEADERS.iter().any(|seen| seen.as_str() == name);

@@ -110,7 +110,7 @@ fn challenges(surface: Surface) -> &'static [&'static str] {
 
 /// The id of the request, on every answer.
 pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The same in the words of Anthropic's API.
+/// The id of a request, by the name that Anthropic's API has for it.
 pub(super) static ANTHROPIC_REQUEST_ID: HeaderName = messages::REQUEST_ID_HEADER;
 
 /// Writes a whole answer and gives the bytes of its body. Without `keep` it announces that the

@@ -21,8 +21,8 @@ use rerouter_routing::{Inputs, decide};
 pub struct CallStages(InferenceCall);
 
 impl CallStages {
-    /// Of a request with this body, decided by these inputs under the live document; `None` where
-    /// that is not possible.
+    /// A call with this body, decided by these inputs under the live document. `None` if the inputs
+    /// lead to no target, or the body is no prompt.
     pub fn new(app: &Arc<App>, inputs: &Inputs, body: Bytes) -> Option<Self> {
         let live = app.live();
         let decision = decide(&live.routing, inputs).ok()?;

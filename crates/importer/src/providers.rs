@@ -18,7 +18,7 @@ pub(super) enum ProviderKind {
     Preset(&'static str),
     /// OpenAI's protocol, at this URL unless another one is given.
     OpenAi(&'static str),
-    /// The same without responses: LiteLLM, too, asks these in chat completions.
+    /// A provider without responses: LiteLLM, too, asks it in chat completions.
     Chat(&'static str),
     /// OpenAI's protocol, at the URL that has to be given.
     OpenAiElsewhere,
@@ -30,8 +30,8 @@ const fn row(prefix: &'static str, kind: ProviderKind, key: &'static str) -> Lit
 
 use ProviderKind::{Chat, OpenAi, OpenAiElsewhere, Preset};
 
-/// Those that are no preset of the same name. Base URLs are those of the providers' documentation
-/// of their OpenAI-compatible APIs.
+/// LiteLLM's providers that are no preset of the same name. Base URLs are from the providers'
+/// documentation of their OpenAI-compatible APIs.
 static OTHERS: &[LitellmProvider] = &[
     row("ollama_chat", Preset("ollama"), ""),
     row("hosted_vllm", Preset("vllm"), ""),

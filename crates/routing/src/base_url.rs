@@ -85,7 +85,7 @@ impl BaseUrl {
         self.target_at(endpoint.path(), query)
     }
 
-    /// The same for a path below this URL's.
+    /// The request target of a path below the path of this URL.
     pub fn target_at(&self, path: &str, query: Option<&str>) -> String {
         let mut target = [self.path.as_str(), path].concat();
         let own = self.query.as_str();
@@ -100,7 +100,7 @@ impl BaseUrl {
         target
     }
 
-    /// The same URL with a path that ends in `/v1`. Anthropic documents its base URL without `/v1`,
+    /// This URL, with a path that ends in `/v1`. Anthropic documents its base URL without `/v1`,
     /// OpenAI with it, and people write both.
     #[must_use]
     pub fn versioned(mut self) -> BaseUrl {

@@ -49,7 +49,7 @@ impl Target {
         matches!(self.provider.way(endpoint), Some(Way::Translated(_)))
     }
 
-    /// The same target at one node, with that node's state.
+    /// This target at one node, with the state of the node.
     pub fn at_node(&self, provider: Arc<Provider>, state: Arc<TargetState>) -> Target {
         Target {
             provider,

@@ -11,11 +11,11 @@ pub const INSTANCE: &str = "gateway.id";
 
 /// The names in a data directory, each the id of a gateway.
 pub(super) struct DirectoryNames {
-    /// Of this gateway among those that share its store: the same after each start. The lock on the
-    /// directory shows that the process before is gone; where it is not, after an upgrade, this
-    /// process has a name of its own.
+    /// The name of this gateway among those that share its store. It is the same after each start.
+    /// The lock on the directory shows that the process before is gone. After an upgrade the
+    /// process before may still run: then this process has a name of its own.
     pub(super) instance: String,
-    /// Of the directory, always the same: the first instance.
+    /// The name of the directory: that of its first instance, and never another one.
     pub(super) directory: String,
 }
 

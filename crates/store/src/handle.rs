@@ -145,7 +145,7 @@ impl Store {
         Ok((store, unlocked))
     }
 
-    /// The same store, failing as `faults` says.
+    /// This store, failing as `faults` says.
     #[must_use]
     pub fn with_faults(self, faults: Faults) -> Store {
         Store { faults, ..self }

@@ -165,7 +165,8 @@ fn revoke(
     transaction.rows(update, &params![id, at], |row| Ok(Change::Key(KeyRow::of(row)?.into())))
 }
 
-/// Of the secrets before, the last stays valid for its grace period.
+/// Replaces the secret of a key. The secret before stays valid for its grace period, older ones
+/// end.
 fn rotate(
     transaction: &Transaction<'_>,
     id: &KeyId,

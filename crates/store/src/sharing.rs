@@ -27,8 +27,8 @@ impl Store {
         Ok(follows)
     }
 
-    /// The same where other gateways may change the store: `tables` follow their mutations too.
-    /// Returns when this gateway may answer.
+    /// Opens a store that other gateways may change: `tables` follow their mutations too. Returns
+    /// when this gateway may answer.
     pub async fn join(
         &self,
         tables: Arc<dyn Follower>,

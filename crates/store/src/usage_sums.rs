@@ -237,7 +237,7 @@ pub(super) fn write_days(
 
 static ADD_RECENT: LazyLock<String> = LazyLock::new(|| add_to("usage_recent", &["span", "at"]));
 
-/// The same for all users and keys together: questions about all need not read those of each.
+/// The sums of all users and keys together. A question about all need not read the sums of each.
 fn of_all(usage: &[(UsageKey, UsageSums)]) -> HashMap<UsageKey, UsageSums> {
     let mut all: HashMap<UsageKey, UsageSums> = HashMap::new();
     for (key, sums) in usage {

@@ -137,7 +137,7 @@ fn delete(
     Ok(changes)
 }
 
-/// Of two changes at once only one knew the password.
+/// Changes a password. Of two changes at once only one succeeds, since only one knew the password.
 fn change_password(
     transaction: &Transaction<'_>,
     id: &UserId,

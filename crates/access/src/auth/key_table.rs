@@ -142,8 +142,7 @@ pub(super) struct KeyTable {
 struct WriterState {
     /// Keys killed here, and not yet revoked in the store.
     killed: HashSet<KeyId>,
-    /// Those of them that were killed with their descent: what they make at that moment is dead,
-    /// too.
+    /// The killed keys whose descendants are dead too, also one that is made at that moment.
     killed_descent: HashSet<KeyId>,
     pin: KeyCounts,
     agent: KeyCounts,

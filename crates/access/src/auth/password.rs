@@ -65,7 +65,7 @@ impl Passwords {
         self.hash_at(self.slot(None)?, password).await
     }
 
-    /// The same in a slot that was taken before.
+    /// Hashes a password in a slot that was taken before.
     pub async fn hash_at(&self, slot: HashSlot, password: Secret) -> Result<String> {
         let mut salt = [0; 16];
         self.random.fill(&mut salt);

@@ -18,7 +18,7 @@ impl Auth {
         self.0.keys.kill(id);
     }
 
-    /// The same for a key and all that descend from it.
+    /// Kills a key and all keys that descend from it, at once.
     pub(crate) fn kill_descent(&self, id: &KeyId) {
         self.0.keys.kill_descent(id);
     }

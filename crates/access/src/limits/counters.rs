@@ -139,7 +139,8 @@ pub(super) fn lock(held: &[SubjectHold]) -> Vec<MutexGuard<'_, SubjectCounters>>
 }
 
 impl Remaining {
-    /// Of all that a request draws on, each brought up to now.
+    /// What is left of all limits that a request draws on. The counters have been brought up to
+    /// now.
     pub(super) fn of(held: &[SubjectHold], all: &[MutexGuard<'_, SubjectCounters>]) -> Self {
         let mut least = Remaining::default();
         for (counts, held) in all.iter().zip(held) {

@@ -69,7 +69,7 @@ pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
     in_order(auth, user, who.key())
 }
 
-/// The same for the requests of a key.
+/// What the requests of a key draw on.
 pub fn draws_of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let user = auth.user(&key.owner).and_then(|user| of_user(&user.id, &user.limits));
     in_order(auth, user, Some(key))

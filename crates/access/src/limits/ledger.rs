@@ -62,7 +62,7 @@ impl Limiter {
         self.expect_all(&of_key(auth, key), store, now).await;
     }
 
-    /// The same of a user's budget.
+    /// Has the first grant of a user's budget written.
     pub async fn expect_user(&self, user: &UserId, limits: &Limits, store: &Store, now: Timestamp) {
         self.expect_all(of_user(user, limits).as_slice(), store, now).await;
     }

@@ -9,14 +9,14 @@ use super::rate::RateLeft;
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{Budget, LimitOwner};
 
-/// Of each limit, the one that binds first; `None` where nothing limits.
+/// What is left of each kind of limit, by the limit that binds first. `None` where nothing limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remaining {
-    /// Of requests a minute.
+    /// Requests a minute.
     pub requests: Option<RateStatus>,
-    /// Of tokens a minute.
+    /// Tokens a minute.
     pub tokens: Option<RateStatus>,
-    /// Of requests at once.
+    /// Requests at once.
     pub places: Option<ConcurrencyStatus>,
     pub money: Option<BudgetStatus>,
 }
@@ -28,7 +28,7 @@ pub struct RateStatus {
     pub whose: LimitOwner,
     /// The rate, what is left, and when it is full again.
     pub left: RateLeft,
-    /// Of what is gone, as much as requests under way have reserved.
+    /// The part of what is gone that requests under way have reserved.
     pub reserved: u64,
 }
 

@@ -44,7 +44,7 @@ pub(super) struct SegmentLog {
     /// The largest number of a segment; `None` before recovery.
     pub(super) last: Option<i64>,
     encoder: Option<RecordEncoder>,
-    /// Of the headers that captures keep.
+    /// Chooses the headers that captures keep.
     pub(super) filter: HeaderFilter,
 }
 

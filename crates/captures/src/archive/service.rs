@@ -107,14 +107,14 @@ impl Archive {
         }
     }
 
-    /// The same with another clock.
+    /// This archive with another clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.settings.clock = clock;
         self
     }
 
-    /// The same for this retention: segments are small enough to follow it.
+    /// This archive with a retention. Segments are small enough to follow it.
     #[must_use]
     pub fn kept_for(mut self, age: Duration, size: u64) -> Self {
         let share = u64::from(SEGMENT_SHARE);
@@ -123,13 +123,13 @@ impl Archive {
         self
     }
 
-    /// The same with this redacted in captures before they are written.
+    /// This archive with a redactor, which captures pass before they are written.
     #[must_use]
     pub fn redacting(self, redactor: Redactor) -> Self {
         Archive { redactor: Arc::new(redactor), ..self }
     }
 
-    /// The same with damage and panics counted there.
+    /// This archive with metrics, which count damage and panics.
     #[must_use]
     pub fn counting(self, metrics: Metrics) -> Self {
         Archive { metrics: Some(metrics), ..self }
@@ -140,7 +140,7 @@ impl Archive {
         self.append_with(captures, Effort::Usual).await
     }
 
-    /// The same at this pace.
+    /// Appends captures at this pace.
     pub(crate) async fn append_with(
         &self,
         captures: Arc<Vec<Capture>>,
@@ -150,7 +150,7 @@ impl Archive {
         self.append_packed(Arc::new(packed.collect()), pace.into()).await
     }
 
-    /// The same for packed ones. It runs to its end even when the caller is dropped.
+    /// Appends packed captures. Runs to its end even when the caller is dropped.
     async fn append_packed(
         &self,
         captures: Arc<Vec<PackedCapture>>,

@@ -40,7 +40,7 @@ impl Archive {
         self.is_shared() && id.at().is_some_and(|at| age(at) < CAPTURE_COMES)
     }
 
-    /// The same archive, whose segments go to an object store.
+    /// This archive, whose segments go to an object store.
     #[must_use]
     pub fn uploading(mut self, objects: SegmentObjects, data: &Path) -> Self {
         self.settings.age = self.settings.age.min(SEGMENT_AGE_SHARED);

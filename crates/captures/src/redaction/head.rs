@@ -19,7 +19,7 @@ const OF_REQUEST: &str = "request_headers client_request_id query error \
     decision/rule decision/alias decision/plan/*/* decision/candidates/*/provider \
     decision/candidates/*/model decision/trace/*/* attempts/*/* served/provider served/model";
 const OF_ANSWER: &str = "response_headers";
-/// Those that led to the decision.
+/// Paths of the names that led to the decision.
 const NAMES: &str = "inputs/request/model inputs/request/name inputs/request/agent/name \
     decision/plan/*/* decision/recipe decision/rule";
 /// Others that the conditions of a routing document may look at.

@@ -49,7 +49,7 @@ impl Redactor {
         Redactor { expressions, keys: KeyRedactor::default() }
     }
 
-    /// The same redactor, which also hides these keys in heads.
+    /// This redactor, which also hides these keys in heads.
     #[must_use]
     pub fn veiling(self, keys: KeyRedactor) -> Self {
         Redactor { keys, ..self }

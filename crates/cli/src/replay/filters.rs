@@ -104,7 +104,7 @@ impl Filters {
         Ok(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
     }
 
-    /// The same as the `filter` of an evaluation.
+    /// The filters as the member `filter` of an evaluation.
     pub(super) fn object(
         &self,
         client: &ApiClient,

@@ -69,7 +69,7 @@ fn sentence(capture: &Value) -> Markup {
     }
 }
 
-/// Those that stand before the first choice in the document and were left out.
+/// The targets that stand before the first choice in the document and were left out.
 fn passed_over(capture: &Value, decided: &str) -> Markup {
     let candidates = list(capture, "/decision/candidates");
     let name = |candidate| target(candidate, "").unwrap_or_default();

@@ -21,7 +21,7 @@ pub(super) struct Traffic {
     pub(super) total: Value,
     /// By the begin of the step.
     pub(super) over_time: BTreeMap<i64, Value>,
-    /// Of the values with most requests, those first.
+    /// The values with the most requests.
     pub(super) largest: Vec<Value>,
     /// Whether there are more values.
     pub(super) has_more: bool,

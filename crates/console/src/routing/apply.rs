@@ -26,7 +26,7 @@ struct GateFields {
 }
 
 impl GateFields {
-    /// Those of a form that has them; else careful ones.
+    /// The fields of a form that has them, else careful defaults.
     fn read(form: &Form) -> GateFields {
         match form.get("max_changed") {
             None => GateFields {

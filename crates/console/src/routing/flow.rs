@@ -37,7 +37,7 @@ pub(super) struct TargetFlows {
 }
 
 impl TargetFlows {
-    /// Of a report: what changed, and for each target what stays.
+    /// The flows of a report: what changed, and for each target what stays.
     pub(super) fn of(report: &Value) -> TargetFlows {
         let mut flows = Vec::new();
         let mut left: BTreeMap<&str, u64> = BTreeMap::new();

@@ -205,7 +205,7 @@ fn draw_node(node: &RouteNode, place: &NodeBox) -> Markup {
     }
 }
 
-/// The same as nested lists.
+/// The picture as nested lists.
 pub(super) fn in_words(graph: &RouteGraph, total: u64) -> Markup {
     html! {
         ul {

@@ -27,7 +27,7 @@ pub(super) struct DayTraffic {
 }
 
 impl DayTraffic {
-    /// Of yesterday; of today so far if there was none.
+    /// Reads the traffic of yesterday, or of today so far if yesterday had none.
     pub(super) async fn read(call: PageCall<'_>) -> Result<DayTraffic> {
         let today = call.app.clock.now().to_zoned(TimeZone::UTC).date();
         let yesterday = today.yesterday().unwrap_or(today);

@@ -41,8 +41,8 @@ pub(super) fn after<T>(
     text.map(|text| parse(text).ok_or_else(wrong)).transpose()
 }
 
-/// Whose entries a list has: those in reach, of the `owner` that is asked for. Only admins ask for
-/// those of others.
+/// The reach of a list: what the caller reaches of the `owner` that is asked for. Only admins may
+/// ask for other owners.
 pub(super) fn within(owner: Option<&str>, reach: Reach, what: &str) -> Result<Reach> {
     match (owner, reach.owner()) {
         (None, _) => Ok(reach),

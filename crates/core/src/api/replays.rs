@@ -196,7 +196,7 @@ pub async fn visible(
     reach.covers(&owner, key.as_ref()).then_some((id, owner)).ok_or_else(absent)
 }
 
-/// The same; waits for what another gateway has yet to write.
+/// A capture that the caller may see. Waits for a capture that another gateway has yet to write.
 pub async fn visible_soon(app: &App, who: &Principal, id: &str) -> Result<(RequestId, UserId)> {
     let until = Instant::now() + CAPTURE_SETTLE;
     let reach = app.auth.reach(who);

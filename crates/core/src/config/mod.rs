@@ -64,7 +64,7 @@ pub fn server_keys() -> Vec<KeyEntry> {
     keys::<Server>()
 }
 
-/// Those of the routing document, by section.
+/// The keys of the routing document, by section.
 pub fn routing_keys() -> [(&'static str, Vec<KeyEntry>); 4] {
     [
         ("keys", keys::<RoutingSpec>()),
@@ -76,7 +76,7 @@ pub fn routing_keys() -> [(&'static str, Vec<KeyEntry>); 4] {
 
 /// Looks up a variable of the environment.
 pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
-/// The same, shared: documents are read again on each reload.
+/// A shared lookup of variables: documents are read again on each reload.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Reads the server document at `path`, else `conf/rerouter.yaml` if it exists, else the defaults.

@@ -49,7 +49,7 @@ pub(super) fn problems(file: &str, faults: impl Into<Vec<Finding>>) -> Vec<Probl
     listed(file, faults.into(), false)
 }
 
-/// The same for probable mistakes in a valid document.
+/// Probable mistakes in a valid document, listed as problems are.
 pub(super) fn warnings(file: &str, faults: Vec<Finding>) -> Vec<Problem> {
     listed(file, faults, true)
 }

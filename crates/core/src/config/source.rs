@@ -15,7 +15,7 @@ pub(super) const ROUTING_FILE: &str = "conf/routing.yaml";
 
 /// The name of the server document if there is no file.
 const BUILT_IN: &str = "built-in defaults";
-/// The same, if options of the command line set some of its keys.
+/// The name of the server document if options of the command line set some of its keys.
 pub const OPTIONS: &str = "options of the command line";
 
 /// The file name of a document without a file: its problems have line and column only.

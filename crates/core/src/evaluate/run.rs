@@ -95,7 +95,7 @@ pub struct CaptureLimits {
 }
 
 impl CaptureLimits {
-    /// The same limit for both.
+    /// The same maximum for captures read and for captures decided.
     pub fn of(captures: u64) -> Self {
         CaptureLimits { read: captures, decided: captures }
     }

@@ -31,8 +31,9 @@ pub(crate) async fn store_text(app: &App, routing: &Routing) -> Result<(), Error
     store_text_in(&app.store, app, routing).await
 }
 
-/// The same at a start: if the store is read-only, it is enough that it has the text already. Where
-/// several gateways take their document from the store, only the first one writes one.
+/// Stores the text of the document at a start. A read-only store is enough if it has the text
+/// already. Where several gateways take their document from the store, only the first one writes
+/// one.
 pub async fn store_text_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
     if app.follows_documents() {
         return match make_live(&app.store, app, routing, Some("")).await {

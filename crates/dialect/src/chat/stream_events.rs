@@ -22,7 +22,7 @@ struct ChatChunk<'a> {
     choices: Option<Vec<ChunkChoice<'a>>>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
-    /// GroqExtension's own place for it.
+    /// The place where Groq has its usage.
     #[serde(borrow)]
     x_groq: Option<&'a RawValue>,
 }

@@ -14,7 +14,7 @@ const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// Tokens of thinking for each effort, as in Google's own translation of OpenAI's efforts.
 const BUDGETS: [(&str, i64); 4] = [("none", 0), ("minimal", 1024), ("low", 1024), ("medium", 8192)];
-/// The same for all further efforts.
+/// Tokens of thinking for all higher efforts.
 const HIGH_BUDGET: i64 = 24_576;
 
 pub(crate) fn write(request: &Request) -> Vec<u8> {

@@ -20,7 +20,7 @@ pub enum Part {
     },
     File(File),
     ToolCall(ToolCall),
-    /// Of an answer, for a client that has tools that take free text. Its arguments are the text.
+    /// A call of a tool that takes free text, in an answer. The arguments are the text.
     TextCall(ToolCall),
     ToolResult(ToolResult),
     Thinking(Thinking),

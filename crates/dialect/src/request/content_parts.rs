@@ -10,7 +10,7 @@ use super::text::{inside, read_inside, read_word};
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 
-/// Those that are acted on.
+/// The members that are acted on.
 const NAMES: &[&str] = &[
     "type",
     "text",

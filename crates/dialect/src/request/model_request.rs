@@ -105,7 +105,7 @@ pub(crate) struct RequestBuilder {
     pub model: Option<Range<usize>>,
     pub request: ModelRequest,
     pub prompt: PromptSize,
-    /// Of `system` or `instructions`.
+    /// Estimated tokens of `system` or `instructions`.
     pub system_tokens: u64,
     pub tool_tokens: u64,
     pub format_tokens: u64,

@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// The same by a parsed body.
+    /// The model of a request, read from a parsed body.
     fn model(body: &Value, endpoint: Endpoint) -> String {
         fn texts(content: &Value) -> Vec<String> {
             match content {

@@ -97,7 +97,7 @@ struct InputItem<'a> {
     has_content: bool,
     /// Whether it holds encrypted thinking.
     is_encrypted: bool,
-    /// Of a tool call: its name, arguments and result.
+    /// Tokens of a tool call: its name, arguments and result.
     call_tokens: u64,
     /// Where the image stands that a tool made.
     image: Option<Range<usize>>,

@@ -64,7 +64,7 @@ struct Count {
     repeats: u64,
 }
 
-/// Of longer texts samples are counted.
+/// Bytes up to which every token is counted. In a longer text samples are counted.
 const WHOLE: usize = 3 << 10;
 /// Number of samples, evenly spaced.
 const SAMPLES: usize = 16;

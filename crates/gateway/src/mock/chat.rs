@@ -7,7 +7,7 @@ use rerouter_dialect::usage::Usage;
 /// What the mock provider says.
 pub(super) struct MockAnswer<'a> {
     pub(super) model: &'a str,
-    /// The same for the same request.
+    /// A mark that is the same for equal requests.
     pub(super) mark: String,
     pub(super) content: String,
     pub(super) usage: Usage,

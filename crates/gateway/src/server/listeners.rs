@@ -43,7 +43,7 @@ impl Sockets {
         Ok(Sockets(sockets))
     }
 
-    /// The same sockets once more.
+    /// Duplicates the sockets.
     pub(super) fn again(&self) -> io::Result<HashMap<SocketAddr, TcpListener>> {
         self.0.iter().map(|(address, socket)| Ok((*address, socket.try_clone()?))).collect()
     }

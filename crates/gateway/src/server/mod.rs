@@ -99,7 +99,8 @@ impl Gateway {
         boot::prepare(server, environment, Faults::default(), false).await
     }
 
-    /// The same, to take over from the gateway that uses the data directory. For [`run`] only.
+    /// Prepares a gateway that takes over from the one that uses the data directory. For [`run`]
+    /// only.
     pub async fn prepare_upgrade(
         server: config::Server,
         environment: Environment,
@@ -127,7 +128,7 @@ impl Gateway {
         self.add_with(server, Sockets::default())
     }
 
-    /// The same on these sockets.
+    /// Adds the services of this gateway to a server that listens on these sockets.
     fn add_with(self, server: &mut Server, mut sockets: Sockets) -> Result<(), BootError> {
         let hooks = crate::ProxyHooks::new(self.app.clone());
         let background = hooks.background_work();

@@ -55,7 +55,7 @@ pub(super) struct Compiler<'o> {
     /// Names whose prices are the shipped ones.
     pub(super) shipped: Vec<Arc<str>>,
     models: HashMap<String, ModelSettings>,
-    /// Those of `models` that are patterns, longest first.
+    /// The entries of `models` that are patterns, longest first.
     model_patterns: Patterns<ModelSettings>,
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) target_index: NameIndex<Target>,

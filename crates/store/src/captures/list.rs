@@ -10,7 +10,8 @@ use rerouter_base::id::{ID_PRECISION_US, KeyId, RequestId, UserId};
 
 /// Index rows visited for one page of a list, in order: less than 5 ms (`benches/run index`).
 pub(crate) const LIST_ROWS: usize = 15_000;
-/// The same where each row is looked up by itself, as for one owner or for failures.
+/// Maximum rows that a list looks at where each row is looked up by itself, as for one owner or for
+/// failures.
 const LIST_LOOKUPS: usize = 1_500;
 
 /// Conditions of a statement and their values. Only fixed text goes into the statement, with a `?`

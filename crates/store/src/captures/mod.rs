@@ -171,7 +171,8 @@ impl CaptureIndex {
         self.write(false, move |transaction| statements::known(transaction, &ids)).await
     }
 
-    /// The same before the others are inserted on purpose: also those that were deleted may be.
+    /// Which of these are there, before the others are inserted on purpose. Deleted captures may be
+    /// inserted again.
     pub async fn readmit(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
         let readmit = move |transaction: &Transaction<'_>| {
             if transaction.is_shared() {
@@ -195,7 +196,7 @@ impl CaptureIndex {
         self.list_within(filter, limit, after, budget).await
     }
 
-    /// The same, looking at so many rows.
+    /// A page of a list, with a maximum of rows to look at.
     pub(super) async fn list_within(
         &self,
         filter: CaptureFilter,

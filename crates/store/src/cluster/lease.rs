@@ -50,13 +50,13 @@ struct SharedLease {
 }
 
 impl Authority {
-    /// Of a store that nobody shares: it never ends.
+    /// The lease on a store that nobody shares: it never ends.
     pub(crate) fn sole() -> Self {
         Authority(None)
     }
 
-    /// Of a gateway that shares its store, without a lease so far. `serves_stale`: it goes on
-    /// without one, once it had its first.
+    /// The lease of a gateway that shares its store. It has none so far. `serves_stale`: after its
+    /// first lease the gateway goes on without one.
     pub(super) fn leased(serves_stale: bool) -> Self {
         let (until_ns, refused) = (AtomicU64::new(0), AtomicBool::new(false));
         Authority(Some(Arc::new(SharedLease { until_ns, serves_stale, refused })))

@@ -18,7 +18,7 @@ const APPLIED: &str = "CASE WHEN applied > (SELECT rev FROM state) THEN 0 ELSE a
 /// What a gateway says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayIdentity {
-    /// The same at each start on the same data directory.
+    /// The name of the gateway, the same at each start on one data directory.
     pub instance: String,
     /// Always the same in a data directory, also after an upgrade.
     pub directory: String,

@@ -13,7 +13,7 @@ use crate::worker::Worker;
 /// How long PostgreSQL may take to accept a connection, and for each answer. The server gives up a
 /// statement before, at four fifths of it, and the wait for a lock at half of it.
 pub(crate) const DATABASE_ANSWER: Duration = Duration::from_secs(10);
-/// The same for changes of its tables, for which gateways that start wait, and for a copy.
+/// Maximum time of a change of the tables, for which gateways that start wait, and of a copy.
 const DATABASE_MIGRATION: Duration = Duration::from_secs(300);
 /// Longest wait before another try to connect to PostgreSQL: keys are served again soon after the
 /// database is back.

@@ -44,7 +44,7 @@ pub(crate) async fn answered<T>(
     Ok(within(patience, answer).await??)
 }
 
-/// The same, with the error of the driver.
+/// Runs a future within a deadline, and keeps the error of the driver.
 pub(super) async fn within<T>(
     patience: Duration,
     answer: impl Future<Output = T>,

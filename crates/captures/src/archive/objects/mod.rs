@@ -172,7 +172,7 @@ impl SegmentObjects {
         done.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))?
     }
 
-    /// The same on a thread that may wait.
+    /// Runs a future on a thread that may wait.
     pub(super) fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
