@@ -23,7 +23,7 @@ pub(super) struct TextTable {
 struct Priority {
     /// All columns, the most important first.
     order: Vec<usize>,
-    /// The first so many of them are always shown, and never cut.
+    /// This many first columns are always shown, and never cut.
     whole: usize,
 }
 

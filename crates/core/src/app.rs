@@ -59,7 +59,7 @@ const EVALUATE_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 const GATES: usize = 1;
 /// Denominator of `limits.body_memory` for the bytes of all answers that wait for their clients.
 const UNREAD_PART: usize = 8;
-/// The least of them: clients that read are slow for a moment, too.
+/// Smallest value of that bound: clients that read are slow for a moment, too.
 const UNREAD_MIN: usize = 32 << 20;
 /// TLS handshakes that begin in a second: each takes up to two milliseconds of a core.
 const HANDSHAKES: usize = 1_000;

@@ -26,7 +26,7 @@ pub struct AgentRules {
     pub tool: fn(&Value) -> Cow<'_, Value>,
 }
 
-/// From the name and value of a field to those that the endpoint has for it.
+/// Maps the name and value of a field to those that the endpoint has for it.
 type SamplingWords = for<'a> fn(&'a str, &'a Value) -> Option<(&'a str, Cow<'a, Value>)>;
 
 /// What an agent brings along.

@@ -61,7 +61,7 @@ impl Endpoint {
         self.row().path
     }
 
-    /// An error of ours as the last event of a stream, where `number` is its sequence number.
+    /// An error of the gateway as the last event of a stream. `number` is its sequence number.
     pub fn error_event(self, error: &Error, request_id: &str, number: u64) -> String {
         (self.row().error_event)(error, request_id, number)
     }

@@ -84,7 +84,7 @@ pub enum Way {
     Native,
     /// Translated into this dialect.
     Translated(Dialect),
-    /// Not at all: its API does not count tokens, so the gateway estimates them.
+    /// The API does not count tokens, so the gateway estimates them.
     Estimated,
 }
 

@@ -58,7 +58,7 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// So much or nothing.
+    /// A reserve of exactly this amount, or of nothing.
     pub fn exactly(amount: NanoUsd) -> Self {
         Reserve { least: amount, most: amount }
     }
@@ -124,7 +124,7 @@ pub(super) struct GrantWish {
 }
 
 impl GrantWish {
-    /// That so much of a period is spent, as an earlier process left it.
+    /// What an earlier process spent of a period.
     pub(super) fn carried(period: Period, counted: NanoUsd) -> Self {
         let share =
             BudgetShare { budget: counted, others: Some(counted), ..BudgetShare::default() };
@@ -132,8 +132,8 @@ impl GrantWish {
     }
 }
 
-/// A durable grant: what this process holds and what others do. So much counts as spent after a
-/// crash.
+/// A durable grant: what this process holds, and what others hold. After a crash all of it counts
+/// as spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) period: Period,
@@ -248,7 +248,7 @@ impl Account {
         self.budget.nano.saturating_sub(self.now.used())
     }
 
-    /// Whether so much can be reserved. What costs nothing always can.
+    /// Whether this amount can be reserved. An amount of nothing always can.
     pub(super) fn check(&self, amount: NanoUsd) -> Result<(), BudgetShortage> {
         if amount == 0 {
             Ok(())

@@ -85,7 +85,7 @@ fn in_order(auth: &Auth, user: Option<Draw>, key: Option<&KeyRow>) -> Vec<Draw> 
     draws
 }
 
-/// What a key and those above it add.
+/// What a key and the keys above it add.
 pub(super) fn of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let above = if key.parent.is_some() { auth.ancestors(key) } else { Vec::new() };
     let above = above.iter().filter_map(|key| {

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::budget::Period;
 use super::draw::Subject;
 
-/// Time between two writes of usage and spend: a crash may lose so much usage.
+/// Time between two writes of usage and spend. A crash may lose the usage of this time.
 pub const USAGE_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl GrantQueue {
         noted.waited_for.len() + noted.others.len()
     }
 
-    /// Takes up to `most` of them.
+    /// Takes up to `most` subjects.
     pub(super) fn take(&self, most: usize) -> Vec<Subject> {
         let mut noted = self.noted();
         let mut taken: Vec<Subject> = noted.waited_for.extract_if(|_| true).take(most).collect();

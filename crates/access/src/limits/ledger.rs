@@ -25,7 +25,8 @@ use rerouter_store::{
 /// Budgets that each round checks for the first grant of the next day: half a million within
 /// [`GRANT_AHEAD`].
 pub(super) const GRANT_AHEAD_BUDGETS: usize = 2_000;
-/// Seconds between two writes of usage by hour and by five minutes: a crash may lose so much of it.
+/// Seconds between two writes of usage by hour and by five minutes. A crash may lose the usage of
+/// this time.
 pub(super) const USAGE_RECENT_INTERVAL_S: i64 = 10;
 /// Days that usage is kept.
 pub(super) const USAGE_DAYS: i64 = 400;

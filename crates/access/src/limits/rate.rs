@@ -72,7 +72,7 @@ impl Bucket {
         self.limit * MINUTE_US >= weight(count)
     }
 
-    /// Takes so many out, also beyond what is there, or for a negative count puts them back.
+    /// Takes this many out of the bucket, also more than it has. A negative count puts them back.
     pub(super) fn take(&mut self, count: i64) {
         self.level = self.bound(self.level.saturating_sub(count.saturating_mul(MINUTE_US)));
     }

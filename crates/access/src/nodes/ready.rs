@@ -31,7 +31,7 @@ impl ReadyNode {
         self.row.registration.as_ref().map_or(&[], |registration| &registration.models)
     }
 
-    /// Whether its model can take such a request.
+    /// Whether the model of the node can take a request with this demand.
     pub fn takes(&self, model: &str, demand: &Demand<'_>) -> bool {
         let model = self.models().iter().find(|served| served.id == model);
         model.is_some_and(|model| {

@@ -70,7 +70,7 @@ pub(super) struct RecordEncoder {
     fast: CCtx<'static>,
     /// A small capture, in one run.
     plain: Vec<u8>,
-    /// Salts that no capture has yet. Those that were used are wiped.
+    /// Salts that no capture has yet. Used salts are wiped.
     salts: Vec<[u8; SALT]>,
 }
 
@@ -303,7 +303,7 @@ pub(super) fn head_and_bodies(plain: Vec<u8>) -> Option<(Bytes, Bodies)> {
     Some((head, Bodies { request, response }))
 }
 
-/// The bodies in a record of them.
+/// The bodies in the plain text of a record.
 pub(super) fn bodies(plain: Vec<u8>) -> Option<Bodies> {
     let (length, _) = plain.split_first_chunk::<4>()?;
     let length = u32::from_be_bytes(*length) as usize;

@@ -22,7 +22,7 @@ const OBJECTS_AWAY: Duration = Duration::from_secs(5);
 const SEGMENT_RANGES: u32 = 3;
 /// Bytes of segments of other gateways that are kept here.
 pub(super) const SEGMENT_CACHE: u64 = 1 << 30;
-/// How long such a segment is kept.
+/// How long a segment that was fetched is kept.
 pub(super) const SEGMENT_CACHE_TIME: Duration = Duration::from_secs(3600);
 
 /// The object store of segments, and the folder of those that were fetched whole.

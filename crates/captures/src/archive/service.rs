@@ -38,7 +38,7 @@ const SEGMENT_BYTES: u64 = 64 << 20;
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// Longest time that a segment is written to.
 pub(super) const SEGMENT_AGE: Duration = Duration::from_secs(600);
-/// Smallest number of segments in `retention`: so much more than asked for may be kept.
+/// Smallest number of segments in `retention`: up to one segment more than asked for is kept.
 pub const SEGMENT_SHARE: u32 = 16;
 /// Damaged captures remembered, so that each is reported once.
 const DAMAGED_CAPTURES: usize = 1_000;
@@ -73,7 +73,7 @@ pub(super) struct Shared {
 pub struct HeadPage {
     /// The heads that can be read.
     pub heads: Vec<Head>,
-    /// Where each of them lies, for [`Archive::bodies`].
+    /// Where each capture lies, for [`Archive::bodies`].
     pub locations: Vec<CaptureLocation>,
     /// How many captures of the page cannot be read.
     pub unreadable: usize,
@@ -300,7 +300,7 @@ impl Archive {
         Ok(self.page(filter, limit, after).await?.heads)
     }
 
-    /// The heads, and whether the segment of any of them is not there.
+    /// Reads the heads. Says whether the segment of any of them is missing.
     fn read_heads(&self, found: Vec<(RequestId, CaptureLocation)>) -> (HeadPage, bool) {
         let mut page =
             HeadPage { heads: Vec::new(), locations: Vec::new(), unreadable: 0, next: None };

@@ -8,7 +8,8 @@ pub(super) const CAPTURE_QUEUE_RECORDS: usize = 16_384;
 pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
 /// Records of one transaction of the capture writer.
 pub(crate) const CAPTURE_BATCH: usize = 1_000;
-/// Longest wait of a record for others before it is written: a crash may lose so much.
+/// Longest wait of a record for others before it is written. A crash may lose the records of this
+/// time.
 pub const CAPTURE_LINGER: Duration = Duration::from_millis(200);
 /// Records that end the wait of [`CAPTURE_LINGER`]: a block of heads or two. Many small bursts of
 /// work delay requests less than few large ones.

@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_store::{CaptureFilter, Reach};
 
-/// All of them. Bounded by the requests under way and by the writer's queue.
+/// All captures that are pending. Bounded by the requests under way and by the writer's queue.
 #[derive(Clone, Debug, Default)]
 pub struct PendingCaptures(Arc<Mutex<PendingEntries>>);
 
 #[derive(Debug, Default)]
 struct PendingEntries {
     all: HashMap<RequestId, PendingEntry>,
-    /// How many of them end right now. Usually none, and then a reader does not look for them.
+    /// How many pending captures end right now. Usually none, and then a reader does not look for
+    /// them.
     ending: usize,
 }
 

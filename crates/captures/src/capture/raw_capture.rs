@@ -10,9 +10,9 @@ use super::record::{Bodies, Capture, Head};
 pub struct RawCapture {
     /// Everything but the headers.
     pub head: Head,
-    /// As the client sent them.
+    /// Headers of the request, as the client sent them.
     pub request_headers: HeaderMap,
-    /// As the client got them.
+    /// Headers of the answer, as the client got them.
     pub response_headers: HeaderMap,
     pub bodies: Bodies,
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use rerouter_core::config::Env;
 use rerouter_routing::{BaseUrl, PRESETS, Preset};
 
-/// The known ones, in the order in which `auto` tries them.
+/// The known providers, in the order in which `auto` tries them.
 pub(crate) fn known() -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().filter(|preset| !preset.model.is_empty())
 }

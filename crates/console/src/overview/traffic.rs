@@ -115,7 +115,7 @@ fn begin(row: &Value) -> Option<i64> {
     Some(row.get("time")?.as_str()?.parse::<Timestamp>().ok()?.as_second())
 }
 
-/// Names of keys, emails of users; not of those that are gone, or another's.
+/// Names of keys and emails of users. Keys that are gone, and keys of others, have none.
 async fn names(call: &PageCall<'_>, by: Dimension, rows: &[Value]) -> HashMap<String, String> {
     let (list, field) = match by {
         Dimension::Key => ("/v1/router/keys", "name"),

@@ -147,7 +147,7 @@ struct Authors {
 }
 
 impl Authors {
-    /// For those who may not read the audit it is empty.
+    /// Reads the authors. There are none for callers who may not read the audit.
     async fn read(call: PageCall<'_>, rows: &[Value]) -> Authors {
         let mut authors = Authors::default();
         for row in rows {

@@ -34,7 +34,7 @@ const AGENT_TOOLS_BYTES: usize = 64 << 10;
 const AGENT_TRIES: usize = 4;
 /// Sequences of an agent's default `stop`: OpenAI takes four.
 const AGENT_STOPS: usize = 4;
-/// Bytes of such a sequence.
+/// Bytes of a stop sequence.
 const AGENT_STOP_BYTES: usize = 256;
 
 pub(super) async fn create(call: Call<'_>, new: NewAgent) -> Result<Answer<AgentRecord>> {

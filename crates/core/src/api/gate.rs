@@ -24,8 +24,8 @@ use rerouter_store::CaptureFilter;
 const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Decided captures that a gated change is tried on, the newest.
 const GATE_DECIDED: u64 = 100_000;
-/// Captures that are visited to find those: refusals, replays and imports do not fill the
-/// window.
+/// Captures that are visited to find [`GATE_DECIDED`] of them: refusals, replays and imports do not
+/// fill the window.
 const GATE_VISITED: u64 = 10 * GATE_DECIDED;
 
 /// The conditions of a change.

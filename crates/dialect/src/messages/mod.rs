@@ -41,7 +41,7 @@ pub fn count(tokens: u64, estimated: bool) -> Bytes {
     format!("{{\"input_tokens\":{tokens}{mark}}}").into()
 }
 
-/// The tokens in such an answer.
+/// The tokens in an answer to a count of tokens.
 pub fn counted(answer: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Value>(answer).ok()?.get("input_tokens")?.as_u64()
 }

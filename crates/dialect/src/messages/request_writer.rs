@@ -43,7 +43,7 @@ pub(crate) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {
     })
 }
 
-/// Whether a text may be a block: those without a letter are refused.
+/// Whether a text may be a block. Anthropic refuses texts without a letter.
 fn says(text: &str) -> bool {
     !text.trim().is_empty()
 }

@@ -121,7 +121,7 @@ impl MessageUsage {
         self.output_tokens_details = later.output_tokens_details.or(self.output_tokens_details);
     }
 
-    /// Anthropic's `input_tokens` are those beside the cache.
+    /// Counts of tokens. Anthropic's `input_tokens` leave out what the cache has.
     fn counts(&self) -> TokenCounts {
         let cache_read = self.cache_read_input_tokens.0.unwrap_or(0);
         let cache_written = self.cache_creation_input_tokens.0.unwrap_or(0);
