@@ -119,9 +119,13 @@ fn strip(schema: &mut Value) {
             let parts = members.get_mut("properties").and_then(Value::as_object_mut);
             let parts = parts.into_iter().flat_map(Map::values_mut);
             parts.filter(|part| part.is_boolean()).for_each(|part| *part = json!({}));
-            if let Some(items) = members.get_mut("items").filter(|items| items.is_boolean()) {
-                *items = json!({});
+            let types = members.get("type").cloned().unwrap_or_default();
+            let is_list = types == "array"
+                || types.as_array().is_some_and(|types| types.contains(&json!("array")));
+            if is_list && !members.get("items").is_some_and(Value::is_object) {
+                members.insert("items".to_owned(), json!({}));
             }
+            join_words(members);
             members.shift_remove(MERGED);
             // `title` repeats the name, and formats such as `uint64` are no part of JSON Schema.
             members.shift_remove("title");
@@ -132,5 +136,35 @@ fn strip(schema: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(strip),
         _ => {}
+    }
+}
+
+/// Writes a choice of words as one enumeration: generators of clients do not know a choice of
+/// constants. What is said of a word moves to the description of the whole.
+fn join_words(members: &mut Map<String, Value>) {
+    let options = members.get("oneOf").and_then(Value::as_array).into_iter().flatten();
+    let mut words = Vec::new();
+    let mut about: Vec<String> =
+        members.get("description").and_then(Value::as_str).map(str::to_owned).into_iter().collect();
+    for option in options {
+        let of_option = option.get("enum").and_then(Value::as_array).cloned();
+        let of_option = of_option.or_else(|| option.get("const").map(|word| vec![word.clone()]));
+        let Some(of_option) = of_option.filter(|words| words.iter().all(Value::is_string)) else {
+            return;
+        };
+        let said = option.get("description").and_then(Value::as_str);
+        about.extend(said.map(|said| {
+            let word = of_option.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("`, `");
+            format!("`{word}`: {said}")
+        }));
+        words.extend(of_option);
+    }
+    if !words.is_empty() {
+        members.shift_remove("oneOf");
+        members.insert("type".to_owned(), "string".into());
+        members.insert("enum".to_owned(), words.into());
+        if !about.is_empty() {
+            members.insert("description".to_owned(), about.join(" ").into());
+        }
     }
 }
