@@ -22,6 +22,8 @@ pub struct VariableReader<'a> {
     pub no_env: bool,
     /// Whether the query of a URL holds a credential.
     pub has_credential: fn(&str) -> bool,
+    /// Reads the certificates of authorities, in DER, from the PEM file of this path.
+    pub load_authorities: fn(&str) -> Result<Vec<Vec<u8>>, String>,
 }
 
 /// What is wrong with a document, and how its variables are read.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::table::{KeyTable, add, object};
+use crate::table::{KeyTable, add_type, object};
 
 /// The schema of a document. With `variables`, any scalar may be a text with `${…}`.
 pub fn schema<T: KeyTable>(title: &str, about: &str, variables: bool) -> Value {
@@ -31,7 +31,7 @@ fn allow_variables(schema: &mut Value) {
         let mut types = json!({ "type": "string", "pattern": VARIABLE });
         let types_of = types.as_object_mut();
         if let (true, Some(types)) = (words.contains(&Value::Null), types_of) {
-            add(types, "type", json!("null"));
+            add_type(types, "null");
         }
         schema.insert("anyOf".to_owned(), json!([{ "enum": words }, types]));
         return;
@@ -54,7 +54,7 @@ fn allow_variables(schema: &mut Value) {
         }
         (None, true) => {}
     }
-    add(schema, "type", json!("string"));
+    add_type(schema, "string");
 }
 
 /// The schema as a file for editors, which show descriptions as plain text.

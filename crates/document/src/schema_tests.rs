@@ -14,7 +14,6 @@ use crate::table::{as_json, whole as whole_section};
 use crate::tree::parse;
 
 section! {
-    #[allow(dead_code)]
     struct Inner {
         /// A [link](page.md) and more.
         name: Located<String> = quotable(), required;
@@ -24,7 +23,6 @@ section! {
 }
 
 section! {
-    #[allow(dead_code)]
     struct Sample: Default {
         /// A flag.
         flag: Option<bool> = flag();
@@ -173,6 +171,28 @@ fn rows_have_defaults_and_places() {
     }
     let text = schema_text(&schema::<Sample>("A sample", "For a test.", false));
     assert!(text.contains("\"A link and more.\""), "{text}");
-    let usual = Sample::default();
-    assert_eq!((usual.whole, usual.positive), (7, Duration::from_secs(90)));
+    let Sample { flag, whole, number, share, percent, text, path, word, any, positive, .. } =
+        Sample::default();
+    assert_eq!((flag, whole, number, share), (None, 7, None, 1.0));
+    assert_eq!((percent, text, path, word), (None, None, PathBuf::from("./data"), 2));
+    assert_eq!((any, positive), (None, Duration::from_secs(90)));
+    let Sample { size, rate, list, some, inner, named, pairs, .. } = Sample::default();
+    assert_eq!((size, rate, list, some), (8 << 20, 1 << 10, vec!["a b".to_owned()], None));
+    assert!(inner.is_none() && named.is_empty() && pairs.is_empty());
+}
+
+#[test]
+fn sections_and_names_are_read_with_their_places() {
+    let text = "inner: { name: n, on: false }\nnamed: { a: { name: b } }\npairs: { c: d }";
+    let tree = parse(text).ok().unwrap().root;
+    let mut faults = Diagnostics::default();
+    let section = Field::root(&tree).section(&mut faults).unwrap();
+    let sample: Sample = whole_section(section, &mut faults).unwrap();
+    let Inner { name, on } = sample.inner.unwrap();
+    assert_eq!((name.value.as_str(), name.path.as_str(), on), ("n", "inner.name", false));
+    let Inner { name, on } = &sample.named[0];
+    assert_eq!((name.value.as_str(), name.at.line, on), ("b", 2, &true));
+    let (key, value) = &sample.pairs[0];
+    assert_eq!((key.value.as_str(), key.path.as_str(), value.as_str()), ("c", "pairs.c", "d"));
+    assert_eq!(faults.iter().count(), 0);
 }

@@ -102,7 +102,7 @@ fn property(row: TableRow) -> Value {
     found.extend(row.schema.as_object().cloned().unwrap_or_default());
     if !row.required {
         // `null` is as if the key was missing.
-        add(&mut found, "type", json!("null"));
+        add_type(&mut found, "null");
         if let Some(Value::Array(words)) = found.get_mut("enum") {
             words.push(Value::Null);
         }
@@ -110,16 +110,17 @@ fn property(row: TableRow) -> Value {
     found.into()
 }
 
-/// Adds a value to the list `type`, if there is one.
-pub(crate) fn add(schema: &mut Map<String, Value>, name: &str, value: Value) {
-    let Some(types) = schema.get_mut(name) else { return };
+/// Adds a type to those that a schema allows, if it names any.
+pub(crate) fn add_type(schema: &mut Map<String, Value>, word: &str) {
+    let Some(types) = schema.get_mut("type") else { return };
     let mut list = types.as_array().cloned().unwrap_or_else(|| vec![types.clone()]);
-    if !list.contains(&value) {
-        list.push(value);
+    if !list.iter().any(|one| one == word) {
+        list.push(word.into());
     }
     *types = list.into();
 }
 
+/// A text of YAML as JSON.
 pub(crate) fn as_json(text: &str) -> Value {
     let parsed = tree::parse(text).ok();
     let text = parsed.map(|parsed| tree::canonical(&parsed.root)).unwrap_or_default();

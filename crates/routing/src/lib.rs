@@ -8,7 +8,6 @@
 // A scenario of a test reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
-mod authorities;
 mod base_url;
 mod compile;
 mod compiled;
@@ -39,7 +38,6 @@ mod settings;
 mod strategy;
 mod target;
 
-pub use authorities::{expiry, expiry_of, load as load_authorities};
 pub use base_url::BaseUrl;
 pub use compile::{BuildContext, KEYWORD_SETS, PROVIDERS, WEIGHT_MAX};
 pub use compiled::Routing;

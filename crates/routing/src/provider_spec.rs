@@ -5,7 +5,6 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
 
-use crate::authorities;
 use crate::base_url::BaseUrl;
 use crate::presets::{PRESETS, Preset};
 use crate::settings::{Authorities, BreakerSettings, HealthCheck, Protocol, StreamUsage, Timeouts};
@@ -212,8 +211,8 @@ fn authorities() -> impl ValueKind<Value = Located<Authorities>> {
             return Some(field.located(Authorities::new(Vec::new())));
         }
         let hint = "the path of a PEM file of certificates on the machine of the gateway";
-        match authorities::load(path.value.expose()) {
-            Ok(found) => return Some(field.located(found)),
+        match (variables.load_authorities)(path.value.expose()) {
+            Ok(found) => return Some(field.located(Authorities::new(found))),
             Err(_) if variables.from_api => {
                 let fault = field.fault("is not a PEM file of certificates");
                 faults.push_local(fault.hint(Some(hint)));

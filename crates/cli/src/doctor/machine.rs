@@ -84,7 +84,8 @@ pub(super) fn certificates(report: &mut DoctorReport, server: &Server, readiness
     for listener in &server.listeners {
         let Some(files) = &listener.tls else { continue };
         any = true;
-        let end = std::fs::read(&files.cert).ok().and_then(|pem| rerouter_routing::expiry(&pem));
+        let end =
+            std::fs::read(&files.cert).ok().and_then(|pem| rerouter_core::config::expiry(&pem));
         expires(report, &files.cert.display().to_string(), end, now);
     }
     if !any {

@@ -58,8 +58,7 @@ fn disk(server: &Server) -> DiskStatus {
 fn certificates(server: &Server) -> Vec<CertificateStatus> {
     let listeners = server.listeners.iter();
     let with_tls = listeners.filter_map(|listener| Some((listener, listener.tls.as_ref()?)));
-    let ends =
-        |file: &Path| std::fs::read(file).ok().and_then(|pem| rerouter_routing::expiry(&pem));
+    let ends = |file: &Path| std::fs::read(file).ok().and_then(|pem| crate::config::expiry(&pem));
     with_tls
         .map(|(listener, files)| CertificateStatus {
             listener: listener.address.to_string(),

@@ -1,6 +1,7 @@
 //! The server and the routing document: read and checked, with every problem and its place.
 //! The environment is looked up through a function.
 
+mod authorities;
 mod check;
 mod credentials;
 mod egress;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub use authorities::{expiry, expiry_of};
 pub use check::CheckReport;
 pub use egress::{Denied, Egress, EgressPeer};
 pub use net::Net;
@@ -297,6 +299,7 @@ fn variables_of<'a>(lookup: &'a Lookup<'a>) -> VariableReader<'a> {
         expanded: true,
         no_env: false,
         has_credential: is_in_query,
+        load_authorities: authorities::load,
     }
 }
 

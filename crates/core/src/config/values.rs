@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::authorities;
 use super::net::Net;
 use rerouter_base::log::LogFormat;
 use rerouter_captures::archive::ObjectTarget;
 use rerouter_captures::redaction::{Expression, Redactor};
 use rerouter_document::ValueKind;
 use rerouter_document::kinds::{each, mapped, text_as, words, written};
-use rerouter_routing::{Authorities, BaseUrl, load_authorities};
+use rerouter_routing::{Authorities, BaseUrl};
 
 /// Expressions of `capture.redact`: each is searched for in every text of a capture.
 const REDACT_EXPRESSIONS: usize = 32;
@@ -115,7 +116,7 @@ pub(super) fn objects() -> impl ValueKind<Value = ObjectTarget> {
 /// A PEM file of certificates.
 pub(super) fn node_authorities() -> impl ValueKind<Value = Arc<Authorities>> {
     text_as("", |field, faults| {
-        let found = load_authorities(field.text(faults)?);
+        let found = authorities::load(field.text(faults)?).map(Authorities::new);
         let hint = "the path of a PEM file of certificates";
         found.map(Arc::new).map_err(|why| faults.push_local(field.fault(why).hint(Some(hint)))).ok()
     })

@@ -82,7 +82,8 @@ impl TlsIdentity {
 
     /// Tells the metrics when the pair in use ends.
     fn tell(&self, pair: &CertifiedKey) {
-        if let Some(end) = pair.cert.first().and_then(|leaf| rerouter_routing::expiry_of(leaf)) {
+        if let Some(end) = pair.cert.first().and_then(|leaf| rerouter_core::config::expiry_of(leaf))
+        {
             self.metrics.certificate_ends(&self.listener.to_string(), end);
         }
     }

@@ -7,7 +7,7 @@ use crate::sql::{Row, Transaction, Value, params};
 /// A row of a table. The macro `row!` implements it.
 pub(crate) trait Stored: Sized {
     const TABLE: &'static str;
-    /// In the order of the table. Those of one field are in one text.
+    /// In the order of the table. The columns of one field stand in one text.
     const COLUMNS: &'static [&'static str];
 
     fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError>;
@@ -26,9 +26,9 @@ pub(crate) trait Stored: Sized {
 }
 
 /// Makes a struct a row: `row! { "table" => pub struct Name { … } }`. A field has the column of its
-/// name, or those that it says: `pub field: Type = "one, two"`. One that is only read may have
-/// expressions there. A row that holds secrets says which
-/// fields its `Debug` shows: `row! { "table" shows id => …`.
+/// name, or the columns that it names: `pub field: Type = "one, two"`. A row that is only read may
+/// have expressions there. A row with secrets names the fields that its `Debug` shows:
+/// `row! { "table" shows id => …`.
 macro_rules! row {
     ($table:literal $(shows $($shown:ident),+)? => $(#[$meta:meta])* $vis:vis struct $name:ident {
         $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $kind:ty $(= $columns:expr)?,)*

@@ -1,4 +1,4 @@
-//! Certificate authorities of a provider, read from a PEM file with the document that names it.
+//! Certificates in PEM files: authorities, read with the document that names them, and ends.
 
 use std::io::Read;
 
@@ -8,11 +8,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::settings::Authorities;
 use rerouter_base::bounds;
 
-/// Reads the file. Errors do not quote its path, which may be from the environment.
-pub fn load(path: &str) -> Result<Authorities, String> {
+/// Reads the authorities of a file, in DER. Errors do not quote its path, which may be from the
+/// environment.
+pub(super) fn load(path: &str) -> Result<Vec<Vec<u8>>, String> {
     let mut pem = Vec::new();
     if !std::fs::metadata(path)
         .map_err(|error| format!("the file cannot be read: {error}"))?
@@ -38,7 +38,7 @@ pub fn expiry_of(der: &[u8]) -> Option<Timestamp> {
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 
-fn parse(pem: &[u8]) -> Result<Authorities, String> {
+fn parse(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let found: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|_| "the file is not PEM".to_owned())?;
@@ -53,7 +53,7 @@ fn parse(pem: &[u8]) -> Result<Authorities, String> {
             return Err("the file holds an invalid certificate of an authority".to_owned());
         }
     }
-    Ok(Authorities::new(found.iter().map(|certificate| certificate.to_vec()).collect()))
+    Ok(found.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
 #[cfg(test)]
