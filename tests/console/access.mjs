@@ -105,7 +105,7 @@ async function keys(browser) {
   page.faults = page.faults.filter((fault) => !fault.includes('ERR_CACHE_MISS'));
   await page.goto(one);
   const left = page.getByRole('region', { name: 'Remaining limits' });
-  assert.match(await left.textContent(), /Requests this minute\s*\d+ of 50/);
+  assert.match(await left.textContent(), /Requests a minute\s*\d+ of 50/);
   assert.match(await left.textContent(), /\$1\.9\d+ of \$2\.0000 a month/);
   assert.equal(await fact(page, 'Labels'), 'team=search\n');
   await check(page);

@@ -1,22 +1,16 @@
 //! Options that become members of a JSON body: limits, pairs, merge patches.
 
-use clap::Args;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use serde_json::{Map, Value, json};
 
 use super::failure::CommandFailure;
+use rerouter_records::{ByCount, COUNTS};
 
 /// Limits of a key or a user.
 #[derive(Args)]
 pub(super) struct LimitArguments {
-    /// Requests a minute.
-    #[arg(long, value_name = "COUNT", help_heading = LIMITS)]
-    rpm: Option<u64>,
-    /// Tokens a minute.
-    #[arg(long, value_name = "COUNT", help_heading = LIMITS)]
-    tpm: Option<u64>,
-    /// Requests at once.
-    #[arg(long, value_name = "COUNT", help_heading = LIMITS)]
-    concurrency: Option<u64>,
+    #[command(flatten)]
+    counts: CountArguments,
     /// US dollars a day or a month, for example 5/day or 100/month.
     #[arg(long, value_name = "USD/PERIOD", value_parser = budget, allow_hyphen_values = true,
         help_heading = LIMITS)]
@@ -28,13 +22,43 @@ pub(super) struct LimitArguments {
 
 const LIMITS: &str = "Limits";
 
+/// An option for each limit on requests or tokens.
+struct CountArguments(ByCount<u64>);
+
+impl Args for CountArguments {
+    fn augment_args(command: Command) -> Command {
+        command.args(COUNTS.iter().map(|kind| {
+            Arg::new(kind.name)
+                .long(kind.name)
+                .value_name("COUNT")
+                .value_parser(value_parser!(u64))
+                .help(kind.label())
+                .help_heading(LIMITS)
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for CountArguments {
+    fn from_arg_matches(found: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(CountArguments(COUNTS.each_ref().map(|kind| found.get_one(kind.name).copied())))
+    }
+
+    fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(found)?;
+        Ok(())
+    }
+}
+
 impl LimitArguments {
     /// The member `limits`, if one is given.
     pub(super) fn member(&self) -> Option<Value> {
         let mut limits = Map::new();
-        let counts = [("rpm", self.rpm), ("tpm", self.tpm), ("concurrency", self.concurrency)];
-        for (name, count) in counts {
-            limits.extend(count.map(|count| (name.to_owned(), count.into())));
+        for (kind, count) in COUNTS.iter().zip(self.counts.0) {
+            limits.extend(count.map(|count| (kind.name.to_owned(), count.into())));
         }
         limits.extend(self.budget.clone().map(|budget| ("budget".to_owned(), budget)));
         if !self.models.is_empty() {

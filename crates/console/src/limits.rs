@@ -8,32 +8,17 @@ use super::form_state::{FormState, Input, lines_of, patch_to};
 use super::pieces;
 use rerouter_base::interface::Interface;
 use rerouter_base::money::dollars;
-use rerouter_records::key::{KeyUsage, RateUsage};
-use rerouter_records::{LimitOwner, Limits, Time};
-
-const COUNTS: [(&str, &str, &str); 3] = [
-    ("rpm", "Requests a minute", ""),
-    ("tpm", "Tokens a minute", "Of prompts and answers."),
-    ("concurrency", "Requests at once", ""),
-];
-
-/// The count of a limit by its name.
-fn count(limits: &Limits, name: &str) -> Option<u64> {
-    match name {
-        "rpm" => limits.rpm,
-        "tpm" => limits.tpm,
-        "concurrency" => limits.concurrency,
-        "keys_per_user" => limits.keys_per_user,
-        _ => None,
-    }
-}
+use rerouter_records::key::KeyUsage;
+use rerouter_records::{COUNTS, LimitOwner, Limits, Time};
 
 /// The limits that are set, in a few words each.
 pub(super) fn summary(limits: &Limits) -> Markup {
     let mut words: Vec<Markup> = Vec::new();
-    for (name, unit) in [("rpm", "requests/min"), ("tpm", "tokens/min"), ("concurrency", "at once")]
-    {
-        let most = count(limits, name);
+    for (row, most) in COUNTS.iter().zip(limits.counts()) {
+        let unit = match row.window {
+            Some(_) => row.label().to_lowercase().replace(" a minute", "/min"),
+            None => row.span.to_owned(),
+        };
         words.extend(most.map(|most| html! { (pieces::count(most)) " " (unit) }));
     }
     if let Some(budget) = &limits.budget {
@@ -61,7 +46,7 @@ pub(super) fn models(limits: &Limits) -> Markup {
 
 /// The inputs of a form. Keys of PIN and AGENT make no inference: only the count of keys holds.
 pub(super) fn inputs(state: &FormState<'_>, before: &Limits, interface: Interface) -> Markup {
-    let number = |name: &str| count(before, name).map(|most| most.to_string()).unwrap_or_default();
+    let number = |most: Option<u64>| most.map(|most| most.to_string()).unwrap_or_default();
     let usd = before.budget.map(|budget| dollars(budget.nano).to_string()).unwrap_or_default();
     let per = before.budget.map_or("month", |budget| budget.per.as_str());
     let names = before.models.as_ref().map(|names| names.join("\n")).unwrap_or_default();
@@ -71,9 +56,11 @@ pub(super) fn inputs(state: &FormState<'_>, before: &Limits, interface: Interfac
             p .hint { "Empty means no limit." }
             @if interface == Interface::Router {
                 div .access-columns {
-                    @for (name, label, hint) in COUNTS {
+                    @for (row, most) in COUNTS.iter().zip(before.counts()) {
                         (state.number(&Input {
-                            label, name: &format!("limits.{name}"), before: &number(name), hint,
+                            label: &row.label(), name: &format!("limits.{}", row.name),
+                            before: &number(most),
+                            hint: row.hint,
                         }))
                     }
                     (state.number(&Input {
@@ -98,7 +85,7 @@ pub(super) fn inputs(state: &FormState<'_>, before: &Limits, interface: Interfac
             }
             (state.number(&Input {
                 label: "Live keys of one owner", name: "limits.keys_per_user",
-                before: &number("keys_per_user"),
+                before: &number(before.keys_per_user),
                 hint: "It makes no more keys for an owner who has this many.",
             }))
         }
@@ -111,7 +98,7 @@ pub(super) fn read(form: &Form) -> Map<String, Value> {
         form.get(&format!("limits.{name}")).map(str::trim).filter(|text| !text.is_empty())
     };
     let mut limits = Map::new();
-    for name in ["rpm", "tpm", "concurrency", "keys_per_user"] {
+    for name in COUNTS.iter().map(|row| row.name).chain(["keys_per_user"]) {
         let value = text(name).map(|text| text.parse::<u64>().map_or(json!(text), Value::from));
         limits.extend(value.map(|value| (name.to_owned(), value)));
     }
@@ -140,49 +127,32 @@ pub(super) fn change(before: &Limits, form: &Form) -> Option<Value> {
 
 /// What remains of the limits that a key draws on.
 pub(super) fn remaining(usage: &KeyUsage) -> Markup {
-    let KeyUsage { requests, tokens, concurrency, budget } = usage;
-    let rate = |label, rate: &RateUsage| {
-        let reserved = rate.reserved.filter(|reserved| *reserved > 0);
-        row(&Left {
-            label,
-            of: rate.of,
-            amounts: (rate.limit as f64, rate.remaining as f64),
-            shown: (pieces::count(rate.remaining), pieces::count(rate.limit)),
+    let counts = COUNTS.iter().zip(usage.counts()).filter_map(|(kind, left)| {
+        let left = left?;
+        let reserved = Some(left.reserved).filter(|reserved| *reserved > 0);
+        Some(row(&Left {
+            label: &kind.label(),
+            of: left.of,
+            amounts: (left.limit as f64, left.remaining as f64),
+            shown: (pieces::count(left.remaining), pieces::count(left.limit)),
             per: None,
             reserved: reserved.map(pieces::count),
-            resets_at: Some(rate.resets_at),
+            resets_at: left.resets_at,
+        }))
+    });
+    let budget = usage.budget.as_ref().map(|left| {
+        let reserved = Some(left.reserved_usd).filter(|reserved| *reserved > 0.0);
+        row(&Left {
+            label: "Budget",
+            of: left.of,
+            amounts: (left.limit_usd, left.remaining_usd),
+            shown: (pieces::money(left.remaining_usd), pieces::money(left.limit_usd)),
+            per: Some(left.per.as_str()),
+            reserved: reserved.map(pieces::money),
+            resets_at: Some(left.resets_at),
         })
-    };
-    let rows: Vec<Markup> = [
-        requests.as_ref().map(|left| rate("Requests this minute", left)),
-        tokens.as_ref().map(|left| rate("Tokens this minute", left)),
-        concurrency.as_ref().map(|left| {
-            row(&Left {
-                label: "Requests at once",
-                of: left.of,
-                amounts: (left.limit as f64, left.remaining as f64),
-                shown: (pieces::count(left.remaining), pieces::count(left.limit)),
-                per: None,
-                reserved: None,
-                resets_at: None,
-            })
-        }),
-        budget.as_ref().map(|left| {
-            let reserved = Some(left.reserved_usd).filter(|reserved| *reserved > 0.0);
-            row(&Left {
-                label: "Budget",
-                of: left.of,
-                amounts: (left.limit_usd, left.remaining_usd),
-                shown: (pieces::money(left.remaining_usd), pieces::money(left.limit_usd)),
-                per: Some(left.per.as_str()),
-                reserved: reserved.map(pieces::money),
-                resets_at: Some(left.resets_at),
-            })
-        }),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    });
+    let rows: Vec<Markup> = counts.chain(budget).collect();
     html! {
         @if rows.is_empty() {
             p .muted { "Nothing limits this key." }

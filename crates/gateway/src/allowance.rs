@@ -2,7 +2,7 @@
 //! it, settled at the end. And what of that the client reads: `x-ratelimit-*`, in OpenAI's names
 //! and units, and `…-budget` in dollars beside them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -12,7 +12,7 @@ use super::admission::has_lease;
 use super::exchange::HttpExchange;
 use super::outcome::Outcome;
 use rerouter_access::auth::Principal;
-use rerouter_access::limits::{self, LimitPermit, Remaining, Reserve};
+use rerouter_access::limits::{self, CountStatus, LimitPermit, Remaining, Reserve};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
@@ -22,20 +22,23 @@ use rerouter_dialect::protocol::Way;
 use rerouter_dialect::usage::Usage;
 use rerouter_dialect::wire::tokens;
 use rerouter_routing::{Decision, Inputs, Target};
+use rerouter_store::{ByCount, COUNTS};
 
 /// Context assumed for a model without `context` when its prompt cannot be seen whole: that of
 /// the largest usual models.
 const CONTEXT_TOKENS: u64 = 1_000_000;
 
-static LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
-static REMAINING_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
-static RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
-static LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
-static REMAINING_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
-static RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
 static LIMIT_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-limit-budget");
 static REMAINING_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-remaining-budget");
 static RESET_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-reset-budget");
+/// `x-ratelimit-limit-*`, `-remaining-*` and `-reset-*` of each kind of limit.
+static COUNT_HEADERS: LazyLock<ByCount<[HeaderName; 3]>> = LazyLock::new(|| {
+    COUNTS.each_ref().map(|kind| {
+        let end = kind.header?;
+        let name = |part| HeaderName::try_from(format!("x-ratelimit-{part}-{end}")).ok();
+        Some([name("limit")?, name("remaining")?, name("reset")?])
+    })
+});
 
 /// Lets the request in, or refuses with 429.
 pub(super) fn admit(
@@ -217,17 +220,10 @@ fn headers(left: &Remaining, now: Timestamp) -> HeaderMap {
             headers.insert(reset, text);
         }
     };
-    let rates = [
-        (left.requests, [&LIMIT_REQUESTS, &REMAINING_REQUESTS, &RESET_REQUESTS]),
-        (left.tokens, [&LIMIT_TOKENS, &REMAINING_TOKENS, &RESET_TOKENS]),
-    ];
-    for (rate, names) in rates {
-        if let Some(rate) = rate {
-            row(
-                names,
-                [rate.left.limit, rate.left.remaining].map(HeaderValue::from),
-                rate.left.reset,
-            );
+    for (count, names) in left.counts.iter().zip(&*COUNT_HEADERS) {
+        if let (Some(CountStatus { left, .. }), Some(names)) = (count, names) {
+            let sums = [left.limit, left.remaining].map(HeaderValue::from);
+            row(names.each_ref(), sums, left.reset);
         }
     }
     if let Some(money) = left.money {
@@ -284,8 +280,8 @@ fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rerouter_access::limits::BudgetStatus;
     use rerouter_access::limits::rate::RateLeft;
-    use rerouter_access::limits::{BudgetStatus, RateStatus};
     use rerouter_store::{Budget, LimitOwner, Per};
 
     #[test]
@@ -308,22 +304,27 @@ mod tests {
 
     #[test]
     fn ours_replace_a_provider_s() {
-        let rate = RateStatus {
+        let rate = CountStatus {
             whose: LimitOwner::Key,
             left: RateLeft { limit: 60, remaining: 59, reset: Duration::from_secs(1) },
+            used: 1,
             reserved: 0,
         };
         let now = Timestamp::UNIX_EPOCH;
         let mut answer = HeaderMap::new();
-        answer.insert(&LIMIT_TOKENS, HeaderValue::from(1));
+        answer.insert("x-ratelimit-limit-tokens", HeaderValue::from(1));
         name_rates(&headers(&Remaining::default(), now), &mut answer);
         assert_eq!(answer.len(), 1);
         name_rates(
-            &headers(&Remaining { requests: Some(rate), ..Remaining::default() }, now),
+            &headers(&Remaining { counts: [Some(rate), None, None], money: None }, now),
             &mut answer,
         );
         assert_eq!(
-            (answer.len(), &answer[&REMAINING_REQUESTS], &answer[&RESET_REQUESTS]),
+            (
+                answer.len(),
+                &answer["x-ratelimit-remaining-requests"],
+                &answer["x-ratelimit-reset-requests"]
+            ),
             (3, &HeaderValue::from(59), &HeaderValue::from_static("1s"))
         );
     }

@@ -11,7 +11,7 @@ use crate::user::NAME_CHARS;
 use crate::{ShownSecret, Time};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
-use rerouter_store::{Actor, KeyState, KeyStatus, LimitOwner, Limits, Pairs, Per};
+use rerouter_store::{Actor, ByCount, KeyState, KeyStatus, LimitOwner, Limits, Pairs, Per};
 
 /// Longest grace of a rotated key's old secret, in seconds: a week.
 const ROTATION_GRACE_S: u64 = 604_800;
@@ -70,6 +70,37 @@ pub struct KeyUsage {
     pub tokens: Option<RateUsage>,
     pub concurrency: Option<ConcurrencyUsage>,
     pub budget: Option<BudgetUsage>,
+}
+
+impl KeyUsage {
+    /// What is left, in the order of [`COUNTS`](crate::COUNTS).
+    pub fn counts(&self) -> ByCount<CountLeft> {
+        let rate = |rate: &RateUsage| CountLeft {
+            of: rate.of,
+            limit: rate.limit,
+            reserved: rate.reserved.unwrap_or(0),
+            remaining: rate.remaining,
+            resets_at: Some(rate.resets_at),
+        };
+        let concurrency = self.concurrency.as_ref().map(|running| CountLeft {
+            of: running.of,
+            limit: running.limit,
+            reserved: 0,
+            remaining: running.remaining,
+            resets_at: None,
+        });
+        [self.requests.as_ref().map(rate), self.tokens.as_ref().map(rate), concurrency]
+    }
+}
+
+/// What is left of a limit on requests or tokens.
+pub struct CountLeft {
+    pub of: LimitOwner,
+    pub limit: u64,
+    /// Reserved by running requests.
+    pub reserved: u64,
+    pub remaining: u64,
+    pub resets_at: Option<Time>,
 }
 
 /// Use of a limit per minute.

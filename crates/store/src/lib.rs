@@ -75,7 +75,9 @@ pub use handle::Store;
 pub use handover::check_takeover;
 pub use latency::LatencyCounts;
 pub use limits::Limits;
-pub use limits::{Budget, KEYS_PER_OWNER, LimitOwner, Per, covers};
+pub use limits::{
+    Budget, ByCount, COUNTS, CountLimit, Counted, KEYS_PER_OWNER, LimitOwner, Per, covers,
+};
 pub use migrate::migrate;
 pub use node_reports::NodeReport;
 pub use nodes::SpentNonce;

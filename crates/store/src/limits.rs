@@ -1,6 +1,7 @@
 //! What a key or user may use up, as it is kept and shown (contract, section 6.5).
 
 use std::fmt;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -119,7 +120,88 @@ pub struct Limits {
     pub keys_per_user: Option<u64>,
 }
 
+/// The unit of a limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    Requests,
+    Tokens,
+}
+
+impl Counted {
+    /// The value of this unit.
+    pub fn of<T>(self, requests: T, tokens: T) -> T {
+        match self {
+            Counted::Requests => requests,
+            Counted::Tokens => tokens,
+        }
+    }
+}
+
+/// A kind of limit on requests or tokens.
+pub struct CountLimit {
+    /// The member of `limits`.
+    pub name: &'static str,
+    pub counts: Counted,
+    /// `a minute` or `at once`.
+    pub span: &'static str,
+    /// Time in which an empty bucket fills. `None`: running requests are counted.
+    pub window: Option<Duration>,
+    /// The last part of its `x-ratelimit-*` headers.
+    pub header: Option<&'static str>,
+    /// Hint at its input in forms.
+    pub hint: &'static str,
+}
+
+const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
+
+/// In the order of [`Limits::counts`].
+pub static COUNTS: [CountLimit; 3] = [
+    CountLimit {
+        name: "rpm",
+        counts: Counted::Requests,
+        span: "a minute",
+        window: MINUTE,
+        header: Some("requests"),
+        hint: "",
+    },
+    CountLimit {
+        name: "tpm",
+        counts: Counted::Tokens,
+        span: "a minute",
+        window: MINUTE,
+        header: Some("tokens"),
+        hint: "Of prompts and answers.",
+    },
+    CountLimit {
+        name: "concurrency",
+        counts: Counted::Requests,
+        span: "at once",
+        window: None,
+        header: None,
+        hint: "",
+    },
+];
+
+impl CountLimit {
+    /// As in "Requests a minute".
+    pub fn label(&self) -> String {
+        format!("{} {}", self.counts.of("Requests", "Tokens"), self.span)
+    }
+}
+
+/// A value for each kind of [`COUNTS`].
+pub type ByCount<T> = [Option<T>; 3];
+
 impl Limits {
+    /// The limits of requests and tokens.
+    pub fn counts(&self) -> ByCount<u64> {
+        [self.rpm, self.tpm, self.concurrency]
+    }
+
+    fn counts_mut(&mut self) -> [&mut Option<u64>; 3] {
+        [&mut self.rpm, &mut self.tpm, &mut self.concurrency]
+    }
+
     /// Whether a client may ask for this name.
     pub fn allows_model(&self, name: &str) -> bool {
         self.models.as_ref().is_none_or(|models| models.iter().any(|pattern| covers(pattern, name)))
@@ -127,13 +209,8 @@ impl Limits {
 
     /// The first limit that is set of those for which requests, tokens or money are counted.
     pub fn counted(&self) -> Option<&'static str> {
-        let set = [
-            ("rpm", self.rpm.is_some()),
-            ("tpm", self.tpm.is_some()),
-            ("concurrency", self.concurrency.is_some()),
-            ("budget", self.budget.is_some()),
-        ];
-        set.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
+        let set = COUNTS.iter().zip(self.counts()).find(|(_, most)| most.is_some());
+        set.map(|(row, _)| row.name).or(self.budget.map(|_| "budget"))
     }
 
     /// Whether anything is counted for it: requests, tokens or money.
@@ -143,9 +220,9 @@ impl Limits {
 
     /// Fills what is not set from `outer`.
     pub fn inherit(&mut self, outer: &Limits) {
-        self.rpm = self.rpm.or(outer.rpm);
-        self.tpm = self.tpm.or(outer.tpm);
-        self.concurrency = self.concurrency.or(outer.concurrency);
+        for (inner, outer) in self.counts_mut().into_iter().zip(outer.counts()) {
+            *inner = inner.or(outer);
+        }
         self.budget = self.budget.or(outer.budget);
         self.keys_per_user = self.keys_per_user.or(outer.keys_per_user);
         if self.models.is_none() {
@@ -163,9 +240,9 @@ impl Limits {
             (Some(inner), Some(outer)) => Some(inner.min(outer)),
             (inner, outer) => inner.or(outer),
         };
-        self.rpm = least(self.rpm, outer.rpm);
-        self.tpm = least(self.tpm, outer.tpm);
-        self.concurrency = least(self.concurrency, outer.concurrency);
+        for (inner, outer) in self.counts_mut().into_iter().zip(outer.counts()) {
+            *inner = least(*inner, outer);
+        }
         self.keys_per_user = least(self.keys_per_user, outer.keys_per_user);
         if let Some(outer) = outer.budget {
             self.budget = Some(self.budget.map_or(outer, |inner| inner.common(outer)));
@@ -193,15 +270,15 @@ impl Limits {
                 inner.iter().all(|name| outer.iter().any(|pattern| covers(pattern, name)))
             }
         };
-        let fits = [
-            ("rpm", most(self.rpm, outer.rpm)),
-            ("tpm", most(self.tpm, outer.tpm)),
-            ("concurrency", most(self.concurrency, outer.concurrency)),
+        let counts = self.counts().into_iter().zip(outer.counts());
+        let counts = COUNTS.iter().zip(counts.map(|(inner, outer)| most(inner, outer)));
+        let others = [
             ("budget", budget),
             ("models", models),
             ("keys_per_user", most(self.keys_per_user, outer.keys_per_user)),
         ];
-        fits.into_iter().find(|(_, fits)| !fits).map(|(name, _)| name)
+        let mut fits = counts.map(|(row, fits)| (row.name, fits)).chain(others);
+        fits.find(|(_, fits)| !fits).map(|(name, _)| name)
     }
 
     /// Whether nothing that these allow is refused by `outer`.

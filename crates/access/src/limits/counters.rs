@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use jiff::Timestamp;
@@ -10,10 +11,10 @@ use tokio::sync::Notify;
 use super::budget::{Account, Period, period};
 use super::draw::{Caps, Draw, Subject};
 use super::grant_queue::GrantQueue;
-use super::rate::Bucket;
-use super::remaining::{ConcurrencyStatus, RateStatus, Remaining};
+use super::rate::{Bucket, RateLeft};
+use super::remaining::{CountStatus, Remaining};
 use rerouter_base::money::NanoUsd;
-use rerouter_store::LimitOwner;
+use rerouter_store::{ByCount, COUNTS, LimitOwner};
 
 /// What counts as spent of budgets that have no account yet.
 #[derive(Default)]
@@ -35,8 +36,7 @@ pub(super) struct SubjectEntry {
 #[derive(Default)]
 pub(super) struct SubjectCounters {
     pub(super) caps: Caps,
-    pub(super) requests: Option<Bucket>,
-    pub(super) tokens: Option<Bucket>,
+    pub(super) buckets: ByCount<Bucket>,
     /// Tokens that requests under way have reserved.
     pub(super) reserved: u64,
     pub(super) running: u64,
@@ -80,8 +80,7 @@ impl SubjectCounters {
     /// Gives whether an account was opened.
     fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &CarriedSpend) -> bool {
         self.caps = draw.caps;
-        follow(&mut self.requests, draw.caps.rpm, now);
-        follow(&mut self.tokens, draw.caps.tpm, now);
+        self.fill(now);
         let Some(budget) = draw.caps.budget else { return false };
         if let Some(account) = &mut self.account {
             if account.follow(budget) {
@@ -103,32 +102,37 @@ impl SubjectCounters {
         self.account.as_mut().filter(|_| self.caps.budget.is_some())
     }
 
+    /// Brings the buckets up to the limits and the time.
+    pub(super) fn fill(&mut self, now: Timestamp) {
+        for ((bucket, limit), row) in self.buckets.iter_mut().zip(self.caps.counts).zip(&COUNTS) {
+            match (bucket.as_mut(), limit.zip(row.window)) {
+                (_, None) => *bucket = None,
+                (None, Some((limit, window))) => *bucket = Some(Bucket::full(limit, window, now)),
+                (Some(bucket), Some((limit, _))) => bucket.follow(limit, now),
+            }
+        }
+    }
+
     /// Takes a request in.
-    pub(super) fn take(&mut self, tokens: u64) {
+    pub(super) fn admit(&mut self, tokens: u64) {
         self.running += 1;
         self.reserved = self.reserved.saturating_add(tokens);
-        if let Some(bucket) = &mut self.requests {
-            bucket.take(1);
-        }
-        if let Some(bucket) = &mut self.tokens {
-            bucket.take(signed(tokens));
+        self.take(1, signed(tokens));
+    }
+
+    /// Takes these out of the buckets; puts back what is negative.
+    pub(super) fn take(&mut self, requests: i64, tokens: i64) {
+        for (bucket, row) in self.buckets.iter_mut().zip(&COUNTS) {
+            if let Some(bucket) = bucket {
+                bucket.take(row.counts.of(requests, tokens));
+            }
         }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        let full = |bucket: &Option<Bucket>| bucket.as_ref().is_none_or(Bucket::is_full);
         self.running == 0
-            && full(&self.requests)
-            && full(&self.tokens)
+            && self.buckets.iter().flatten().all(Bucket::is_full)
             && self.account.as_ref().is_none_or(Account::is_idle)
-    }
-}
-
-pub(super) fn follow(bucket: &mut Option<Bucket>, limit: Option<u64>, now: Timestamp) {
-    match (bucket.as_mut(), limit) {
-        (_, None) => *bucket = None,
-        (None, Some(limit)) => *bucket = Some(Bucket::full(limit, now)),
-        (Some(bucket), Some(limit)) => bucket.follow(limit, now),
     }
 }
 
@@ -144,10 +148,10 @@ impl Remaining {
     pub(super) fn of(held: &[SubjectHold], all: &[MutexGuard<'_, SubjectCounters>]) -> Self {
         let mut least = Remaining::default();
         for (counts, held) in all.iter().zip(held) {
-            let Remaining { requests, tokens, places, money } = counts.remaining(held.whose);
-            keep(&mut least.requests, requests, |rate| (rate.left.remaining, rate.left.limit));
-            keep(&mut least.tokens, tokens, |rate| (rate.left.remaining, rate.left.limit));
-            keep(&mut least.places, places, |places| (places.remaining(), places.limit));
+            let Remaining { counts, money } = counts.remaining(held.whose);
+            for (least, count) in least.counts.iter_mut().zip(counts) {
+                keep(least, count, |count| (count.left.remaining, count.left.limit));
+            }
             keep(&mut least.money, money, |money| (money.remaining(), money.budget.nano));
         }
         least
@@ -166,20 +170,26 @@ fn keep<T>(least: &mut Option<T>, other: Option<T>, by: fn(&T) -> (u64, u64)) {
 impl SubjectCounters {
     /// What is left of the limits of one subject.
     pub(super) fn remaining(&self, whose: LimitOwner) -> Remaining {
-        let rate = |bucket: &Option<Bucket>, reserved: u64| {
-            let left = bucket.as_ref()?.left();
-            // A bucket may have filled up again under what is still reserved.
-            let reserved = reserved.min(left.limit.saturating_sub(left.remaining));
-            Some(RateStatus { whose, left, reserved })
-        };
+        let mut counts = ByCount::default();
+        let kinds = COUNTS.iter().zip(&self.buckets).zip(self.caps.counts);
+        for (status, ((row, bucket), limit)) in counts.iter_mut().zip(kinds) {
+            *status = limit.map(|limit| match bucket {
+                Some(bucket) => {
+                    let left = bucket.left();
+                    let gone = left.limit.saturating_sub(left.remaining);
+                    // The bucket may have filled up again under what is still reserved.
+                    let reserved = row.counts.of(0, self.reserved).min(gone);
+                    CountStatus { whose, left, used: gone - reserved, reserved }
+                }
+                None => {
+                    let remaining = limit.saturating_sub(self.running);
+                    let left = RateLeft { limit, remaining, reset: Duration::ZERO };
+                    CountStatus { whose, left, used: self.running, reserved: 0 }
+                }
+            });
+        }
         Remaining {
-            requests: rate(&self.requests, 0),
-            tokens: rate(&self.tokens, self.reserved),
-            places: self.caps.concurrency.map(|limit| ConcurrencyStatus {
-                whose,
-                limit,
-                in_use: self.running,
-            }),
+            counts,
             money: self
                 .account
                 .as_ref()

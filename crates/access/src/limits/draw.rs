@@ -2,7 +2,7 @@
 
 use crate::auth::{Auth, Principal};
 use rerouter_base::id::{KeyId, UserId};
-use rerouter_store::{Budget, KeyRow, LimitOwner, Limits};
+use rerouter_store::{Budget, ByCount, KeyRow, LimitOwner, Limits};
 
 /// A key or a user. The order of subjects is the order in which they are locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,10 +33,14 @@ impl Subject {
 /// The limits that are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
-    pub rpm: Option<u64>,
-    pub tpm: Option<u64>,
-    pub concurrency: Option<u64>,
+    pub counts: ByCount<u64>,
     pub budget: Option<Budget>,
+}
+
+impl From<&Limits> for Caps {
+    fn from(limits: &Limits) -> Self {
+        Caps { counts: limits.counts(), budget: limits.budget }
+    }
 }
 
 /// One subject that a request draws on, with its limits as they are now.
@@ -51,12 +55,7 @@ pub struct Draw {
 
 impl Draw {
     fn of(subject: impl FnOnce() -> Subject, limits: &Limits, whose: LimitOwner) -> Option<Self> {
-        let Limits { rpm, tpm, concurrency, budget, .. } = *limits;
-        limits.are_counted().then(|| Draw {
-            subject: subject(),
-            caps: Caps { rpm, tpm, concurrency, budget },
-            whose,
-        })
+        limits.are_counted().then(|| Draw { subject: subject(), caps: limits.into(), whose })
     }
 }
 

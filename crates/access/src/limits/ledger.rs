@@ -13,7 +13,7 @@ use log::warn;
 use super::Limiter;
 use super::bounds::{GRANT_AHEAD, USAGE_PENDING, USAGE_WRITE_ROWS};
 use super::budget::{Account, Grant, GrantWish, Period, period};
-use super::counters::{SubjectEntry, follow};
+use super::counters::SubjectEntry;
 use super::draw::{Draw, Subject, of_key, of_user};
 use super::pending::lock;
 use crate::auth::Auth;
@@ -342,9 +342,7 @@ impl Limiter {
             return false;
         }
         let mut counts = counted.counts();
-        let caps = counts.caps;
-        follow(&mut counts.requests, caps.rpm, now);
-        follow(&mut counts.tokens, caps.tpm, now);
+        counts.fill(now);
         let idle = counts.is_idle();
         if let Some(account) = counts.account.as_ref().filter(|_| idle) {
             self.carried.counted.insert((subject.clone(), account.period()), account.spent());

@@ -61,12 +61,13 @@ use tokio::sync::Notify;
 
 use rerouter_base::error::Error;
 use rerouter_base::money::NanoUsd;
+use rerouter_store::{COUNTS, Counted};
 
 pub use budget::Reserve;
 pub use draw::{Caps, Draw, Subject, draws, draws_of_key};
 pub use grant_queue::USAGE_WRITE_INTERVAL;
 pub use ledger::day;
-pub use remaining::{BudgetStatus, ConcurrencyStatus, RateStatus, Remaining};
+pub use remaining::{BudgetStatus, CountStatus, Remaining};
 
 use budget::BudgetShortage;
 use counters::{CarriedSpend, SubjectCounters, SubjectEntry, SubjectHold, lock, signed};
@@ -148,7 +149,7 @@ impl Limiter {
                 remaining: Remaining::of(&held, &all),
             }));
         }
-        all.iter_mut().for_each(|counts| counts.take(tokens));
+        all.iter_mut().for_each(|counts| counts.admit(tokens));
         let remaining = Remaining::of(&held, &all);
         drop(all);
         let slot =
@@ -259,7 +260,9 @@ impl LimitPermit {
 
     /// Whether the usage of the answer counts against a limit of tokens or money.
     pub fn counts_tokens(&self) -> bool {
-        self.remaining.tokens.is_some() || self.has_budget()
+        let mut counts = self.remaining.counts.iter().zip(&COUNTS);
+        let tokens = counts.any(|(left, row)| left.is_some() && row.counts == Counted::Tokens);
+        tokens || self.has_budget()
     }
 
     /// Whether the reserve was refused for want of a grant that may come.
@@ -300,12 +303,7 @@ impl LimitPermit {
         for held in &self.held {
             let mut counts = held.counted.counts();
             counts.reserved = counts.reserved.saturating_sub(self.tokens);
-            if let Some(bucket) = counts.requests.as_mut().filter(|_| !counts_request) {
-                bucket.take(-1);
-            }
-            if let Some(bucket) = &mut counts.tokens {
-                bucket.take(back);
-            }
+            counts.take(if counts_request { 0 } else { -1 }, back);
             if let (Some(account), Some((period, reserved))) = (&mut counts.account, held.money) {
                 account.settle(period, reserved, cost.unwrap_or(reserved));
                 // Also where the budget was taken off meanwhile: it may come back.

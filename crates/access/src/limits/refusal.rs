@@ -7,92 +7,71 @@ use jiff::Timestamp;
 
 use super::budget::{BudgetShortage, Reserve};
 use super::counters::SubjectCounters;
-use super::rate::Bucket;
-use super::remaining::{BudgetStatus, ConcurrencyStatus, RateStatus};
+use super::remaining::{BudgetStatus, CountStatus};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::money::dollars;
-use rerouter_store::{LimitOwner, Per};
+use rerouter_store::{COUNTS, CountLimit, Counted, LimitOwner, Per};
 
 /// A limit that has no room for a request.
-pub(super) enum LimitHit {
-    /// It would not have room even when unused.
-    TooLarge(RateStatus),
-    Requests(RateStatus, Duration),
-    Tokens(RateStatus, Duration),
-    Concurrency(ConcurrencyStatus),
+pub(super) struct LimitHit {
+    row: &'static CountLimit,
+    status: CountStatus,
+    /// How long until it has room; `None` if it would have none even when unused.
+    wait: Option<Duration>,
 }
 
 impl LimitHit {
     /// The limit with the longest wait that refuses a request of so many tokens.
     pub(super) fn of(counts: &SubjectCounters, whose: LimitOwner, tokens: u64) -> Option<Self> {
-        let left = counts.remaining(whose);
-        let impossible = counts.tokens.as_ref().is_some_and(|bucket| !bucket.could_have(tokens));
-        let too_large = left.tokens.filter(|_| impossible).map(LimitHit::TooLarge);
-        let requests = wait(counts.requests.as_ref(), 1).zip(left.requests);
-        let tokens = wait(counts.tokens.as_ref(), tokens).zip(left.tokens);
-        let places = left.places.filter(|places| places.remaining() == 0);
-        let all = [
-            places.map(LimitHit::Concurrency),
-            requests.map(|(wait, rate)| LimitHit::Requests(rate, wait)),
-            tokens.map(|(wait, rate)| LimitHit::Tokens(rate, wait)),
-            too_large,
-        ];
-        all.into_iter().flatten().max_by_key(LimitHit::wait)
+        let left = counts.remaining(whose).counts;
+        let kinds = COUNTS.iter().zip(&counts.buckets).zip(left);
+        let hits = kinds.filter_map(|((row, bucket), status)| {
+            let status = status?;
+            let count = row.counts.of(1, tokens);
+            let wait = match bucket {
+                Some(bucket) if bucket.has(count) => return None,
+                Some(bucket) => bucket.could_have(count).then(|| bucket.wait_for(count)),
+                None if status.left.remaining > 0 => return None,
+                None => Some(bounds::LIMIT_RETRY),
+            };
+            Some(LimitHit { row, status, wait })
+        });
+        hits.max_by_key(LimitHit::wait)
     }
 
-    /// How long until it has room.
     pub(super) fn wait(&self) -> Duration {
-        match self {
-            LimitHit::TooLarge(_) => Duration::MAX,
-            LimitHit::Requests(_, wait) | LimitHit::Tokens(_, wait) => *wait,
-            LimitHit::Concurrency(_) => bounds::LIMIT_RETRY,
-        }
+        self.wait.unwrap_or(Duration::MAX)
     }
 
     /// The refusal of a request of so many tokens.
     pub(super) fn error(&self, tokens: u64) -> Error {
         let error = Error::new(Kind::RateLimited, self.words(tokens));
-        match self {
-            LimitHit::TooLarge(_) => error.retry_after(Duration::from_secs(60)).without_retry(),
-            _ => error.retry_after(self.wait()),
+        match self.wait {
+            Some(wait) => error.retry_after(wait),
+            None => {
+                let window = self.row.window.unwrap_or(bounds::LIMIT_RETRY);
+                error.retry_after(window).without_retry()
+            }
         }
     }
 
     fn words(&self, tokens: u64) -> String {
-        match self {
-            LimitHit::TooLarge(RateStatus { whose, left, .. }) => {
-                let limit = many(left.limit, "token");
-                format!(
-                    "The limit of {whose}, {limit} a minute, is too small for this request, \
-                     which would reserve {tokens}. {LESS}"
-                )
-            }
-            LimitHit::Requests(rate, _) => {
-                let (whose, limit, used) =
-                    (rate.whose, many(rate.left.limit, "request"), are(rate.used()));
-                format!(
-                    "The limit of {whose}, {limit} a minute, is reached: {used} used, \
-                     and this request would be one more."
-                )
-            }
-            LimitHit::Tokens(rate, _) => {
-                let (whose, limit) = (rate.whose, many(rate.left.limit, "token"));
-                let (used, reserved) = (are(rate.used()), are(rate.reserved));
-                format!(
-                    "The limit of {whose}, {limit} a minute, is reached: {used} used, \
-                     {reserved} reserved by requests under way, \
-                     and this request would reserve {tokens}."
-                )
-            }
-            LimitHit::Concurrency(ConcurrencyStatus { whose, limit, in_use }) => {
-                let (limit, in_use) = (many(*limit, "request"), are(*in_use));
-                format!(
-                    "The limit of {whose}, {limit} at once, is reached: {in_use} under way, \
-                     and this request would be one more."
-                )
-            }
+        let CountStatus { whose, left, used, reserved } = &self.status;
+        let limit = many(left.limit, self.row.counts.of("request", "token"));
+        let request = self.row.counts.of("be one more.".to_owned(), format!("reserve {tokens}."));
+        let limit = format!("The limit of {whose}, {limit} {}, is", self.row.span);
+        if self.wait.is_none() {
+            return format!("{limit} too small for this request, which would {request} {LESS}");
         }
+        let gone = match (self.row.window, self.row.counts) {
+            (None, _) => format!("{} under way", are(*used)),
+            (_, Counted::Requests) => format!("{} used", are(*used)),
+            (_, Counted::Tokens) => {
+                format!("{} used, {} reserved by requests under way", are(*used), are(*reserved))
+            }
+        };
+        format!("{limit} reached: {gone}, and this request would {request}")
     }
 }
 
@@ -152,10 +131,6 @@ pub(super) fn unpaid(
 pub(super) fn ungranted() -> Error {
     let why = "The store is unavailable, and no part of the budget can be granted; try again.";
     Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
-}
-
-fn wait(bucket: Option<&Bucket>, count: u64) -> Option<Duration> {
-    bucket.filter(|bucket| !bucket.has(count)).map(|bucket| bucket.wait_for(count))
 }
 
 fn many(count: u64, noun: &str) -> String {

@@ -7,40 +7,25 @@ use jiff::Timestamp;
 
 use super::rate::RateLeft;
 use rerouter_base::money::NanoUsd;
-use rerouter_store::{Budget, LimitOwner};
+use rerouter_store::{Budget, ByCount, LimitOwner};
 
 /// What is left of each kind of limit, by the limit that binds first. `None` where nothing limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remaining {
-    /// Requests a minute.
-    pub requests: Option<RateStatus>,
-    /// Tokens a minute.
-    pub tokens: Option<RateStatus>,
-    /// Requests at once.
-    pub places: Option<ConcurrencyStatus>,
+    pub counts: ByCount<CountStatus>,
     pub money: Option<BudgetStatus>,
 }
 
-/// A rate and what is left of it.
+/// A limit of requests or tokens, and what is left of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateStatus {
+pub struct CountStatus {
     /// Who has the limit.
     pub whose: LimitOwner,
-    /// The rate, what is left, and when it is full again.
     pub left: RateLeft,
+    /// What is gone of it and not reserved; of requests at once how many there are.
+    pub used: u64,
     /// The part of what is gone that requests under way have reserved.
     pub reserved: u64,
-}
-
-/// A limit of requests at once, and how many there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConcurrencyStatus {
-    /// Who has the limit.
-    pub whose: LimitOwner,
-    /// How many there may be.
-    pub limit: u64,
-    /// How many there are.
-    pub in_use: u64,
 }
 
 /// A budget, and what is gone of it.
@@ -59,20 +44,6 @@ pub struct BudgetStatus {
     pub is_shared: bool,
     /// When the next period begins.
     pub resets_at: Timestamp,
-}
-
-impl RateStatus {
-    /// What is gone of it and not reserved.
-    pub fn used(&self) -> u64 {
-        self.left.limit.saturating_sub(self.left.remaining).saturating_sub(self.reserved)
-    }
-}
-
-impl ConcurrencyStatus {
-    /// How many more there may be.
-    pub fn remaining(&self) -> u64 {
-        self.limit.saturating_sub(self.in_use)
-    }
 }
 
 impl BudgetStatus {

@@ -133,7 +133,7 @@ fn what_is_released_was_never_taken() {
     let limiter = Limiter::default();
     let draws = [draw(
         "key_a",
-        Caps { rpm: Some(2), tpm: Some(100), concurrency: Some(1), ..Caps::default() },
+        Limits { rpm: Some(2), tpm: Some(100), concurrency: Some(1), ..Limits::default() },
     )];
     let untouched = limiter.remaining(&draws, at(0));
     for _ in 0..5 {
@@ -141,9 +141,9 @@ fn what_is_released_was_never_taken() {
         let told = permit.remaining();
         assert_eq!(
             (
-                told.requests.unwrap().left.remaining,
-                told.tokens.unwrap().reserved,
-                told.places.unwrap().in_use
+                told.counts[0].unwrap().left.remaining,
+                told.counts[1].unwrap().reserved,
+                told.counts[2].unwrap().used
             ),
             (1, 60, 1)
         );
@@ -156,9 +156,9 @@ fn what_is_released_was_never_taken() {
     }
     limiter.admit(&draws, 60, at(0)).unwrap().settle(Some(30), None);
     let left = limiter.remaining(&draws, at(0));
-    let tokens = left.tokens.unwrap();
+    let tokens = left.counts[1].unwrap();
     assert_eq!(
-        (left.requests.unwrap().used(), tokens.used(), tokens.reserved, tokens.left.remaining),
+        (left.counts[0].unwrap().used, tokens.used, tokens.reserved, tokens.left.remaining),
         (1, 30, 0, 70)
     );
 }
@@ -169,7 +169,7 @@ fn refusals_name_limit_use_and_need() {
     let told = |draws: &[Draw], tokens| {
         limiter.admit(draws, tokens, at(0)).err().unwrap().error.detail().to_owned()
     };
-    let rate = [draw("key_r", Caps { rpm: Some(1), ..Caps::default() })];
+    let rate = [draw("key_r", Limits { rpm: Some(1), ..Limits::default() })];
     limiter.admit(&rate, 1, at(0)).unwrap().settle(None, None);
     assert_eq!(
         told(&rate, 1),
@@ -178,7 +178,7 @@ fn refusals_name_limit_use_and_need() {
     );
     let tokens = [Draw {
         whose: LimitOwner::KeyAbove,
-        ..draw("key_t", Caps { tpm: Some(100), ..Caps::default() })
+        ..draw("key_t", Limits { tpm: Some(100), ..Limits::default() })
     }];
     limiter.admit(&tokens, 30, at(0)).unwrap().settle(None, None);
     let _held = limiter.admit(&tokens, 40, at(0)).unwrap();
@@ -191,7 +191,7 @@ fn refusals_name_limit_use_and_need() {
     ));
     let places = [Draw {
         whose: LimitOwner::User,
-        ..draw("key_p", Caps { concurrency: Some(1), ..Caps::default() })
+        ..draw("key_p", Limits { concurrency: Some(1), ..Limits::default() })
     }];
     let _held = limiter.admit(&places, 1, at(0)).unwrap();
     assert_eq!(

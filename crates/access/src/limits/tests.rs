@@ -23,7 +23,8 @@ pub(super) fn at(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(1_764_000_000_000_000 + micros).unwrap()
 }
 
-pub(super) fn draw(name: &str, caps: Caps) -> Draw {
+pub(super) fn draw(name: &str, limits: Limits) -> Draw {
+    let caps = Caps::from(&limits);
     Draw { subject: Subject::Key(KeyId::known(name)), caps, whose: LimitOwner::Key }
 }
 
@@ -89,14 +90,14 @@ impl World {
 #[test]
 fn a_request_draws_on_all_or_on_none() {
     let limiter = Limiter::default();
-    let narrow = draw("key_b", Caps { rpm: Some(1), concurrency: Some(5), ..Caps::default() });
-    let wide = draw("key_a", Caps { rpm: Some(10), tpm: Some(100), ..Caps::default() });
+    let narrow = draw("key_b", Limits { rpm: Some(1), concurrency: Some(5), ..Limits::default() });
+    let wide = draw("key_a", Limits { rpm: Some(10), tpm: Some(100), ..Limits::default() });
     let both = [wide.clone(), narrow.clone()];
     let permit = limiter.admit(&both, 60, at(0)).unwrap();
     let left = permit.remaining();
-    let requests = left.requests.unwrap().left;
+    let requests = left.counts[0].unwrap().left;
     assert_eq!((requests.limit, requests.remaining), (1, 0), "the one with the least left");
-    assert_eq!(left.tokens.unwrap().left.remaining, 40);
+    assert_eq!(left.counts[1].unwrap().left.remaining, 40);
     let refused = limiter.admit(&both, 30, at(0)).err().unwrap();
     assert_eq!(
         (refused.error.kind(), refused.error.retry_after_s()),
@@ -104,7 +105,7 @@ fn a_request_draws_on_all_or_on_none() {
     );
     let alone = limiter.admit(std::slice::from_ref(&wide), 40, at(0)).unwrap();
     assert_eq!(
-        alone.remaining().requests.unwrap().left.remaining,
+        alone.remaining().counts[0].unwrap().left.remaining,
         8,
         "the refused one took nothing"
     );
@@ -112,7 +113,7 @@ fn a_request_draws_on_all_or_on_none() {
     drop(permit);
     let again = limiter.admit(std::slice::from_ref(&wide), 90, at(0)).unwrap();
     assert_eq!(
-        again.remaining().tokens.unwrap().left.remaining,
+        again.remaining().counts[1].unwrap().left.remaining,
         0,
         "what was reserved and not used came back"
     );
@@ -125,7 +126,7 @@ fn a_request_draws_on_all_or_on_none() {
 #[test]
 fn so_many_at_once_whatever_the_way_out() {
     let limiter = Limiter::default();
-    let draws = [draw("key_a", Caps { concurrency: Some(2), ..Caps::default() })];
+    let draws = [draw("key_a", Limits { concurrency: Some(2), ..Limits::default() })];
     let first = limiter.admit(&draws, 1, at(0)).unwrap();
     let second = limiter.admit(&draws, 1, at(0)).unwrap();
     let refused = limiter.admit(&draws, 1, at(0)).err().unwrap();
@@ -149,7 +150,7 @@ async fn a_key_draws_on_those_above_it_and_on_its_user() {
     let between = world.key(Some(&above), Limits::default()).await;
     let key = world.key(Some(&between), limits(5, None)).await;
     let found = world.draws(&key);
-    let rpm: Vec<_> = found.iter().map(|draw| (draw.caps.rpm.unwrap(), draw.whose)).collect();
+    let rpm: Vec<_> = found.iter().map(|draw| (draw.caps.counts[0].unwrap(), draw.whose)).collect();
     assert_eq!(rpm.len(), 3);
     assert_eq!(rpm[0], (100, LimitOwner::User));
     assert!(
@@ -319,7 +320,7 @@ async fn work_on_budgets_is_by_those_that_are_used() {
     let world = World::new(Limits::default()).await;
     let limiter = world.start().await;
     let all: Vec<Draw> = (0..IDLE)
-        .map(|n| draw(&format!("key_{n}"), Caps { budget: day(1_000), ..Caps::default() }))
+        .map(|n| draw(&format!("key_{n}"), Limits { budget: day(1_000), ..Limits::default() }))
         .collect();
     all.iter().for_each(|draw| limiter.expect(draw, at(0)));
     assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), IDLE);
@@ -414,8 +415,8 @@ proptest! {
         steps in proptest::collection::vec((0u8..3, 0u64..50), 1..100)) {
         let limiter = Limiter::default();
         let draws = [
-            draw("key_a", Caps { concurrency: Some(most), tpm: Some(1_000), ..Caps::default() }),
-            draw("key_b", Caps { tpm: Some(500), ..Caps::default() }),
+            draw("key_a", Limits { tpm: Some(1_000), concurrency: Some(most), ..<_>::default() }),
+            draw("key_b", Limits { tpm: Some(500), ..Limits::default() }),
         ];
         let mut open = Vec::new();
         for (step, tokens) in steps {

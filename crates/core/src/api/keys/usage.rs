@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::app::App;
 use rerouter_access::auth::Key;
-use rerouter_access::limits::{self, BudgetStatus, ConcurrencyStatus, RateStatus};
+use rerouter_access::limits::{self, BudgetStatus, CountStatus};
 use rerouter_base::money::dollars;
 use rerouter_records::key::{BudgetUsage, ConcurrencyUsage, KeyUsage, RateUsage};
 use rerouter_store::KeyState;
@@ -16,10 +16,11 @@ pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Option<KeyUsage> {
         return None;
     }
     let left = app.limits.remaining(&limits::draws_of_key(&app.auth, key.row()), now);
+    let [requests, tokens, concurrency] = left.counts;
     Some(KeyUsage {
-        requests: left.requests.map(|rate| of_rate(&rate, now, false)),
-        tokens: left.tokens.map(|rate| of_rate(&rate, now, true)),
-        concurrency: left.places.map(of_places),
+        requests: requests.map(|count| of_rate(&count, now, false)),
+        tokens: tokens.map(|count| of_rate(&count, now, true)),
+        concurrency: concurrency.map(of_places),
         budget: left.money.map(of_money),
     })
 }
@@ -35,23 +36,23 @@ pub(super) fn budget_used(app: &App, key: &Key, now: Timestamp) -> f64 {
     money.map_or(-1.0, |money| 1.0 - dollars(money.remaining()) / dollars(money.budget.nano))
 }
 
-fn of_rate(rate: &RateStatus, now: Timestamp, reserves: bool) -> RateUsage {
+fn of_rate(rate: &CountStatus, now: Timestamp, reserves: bool) -> RateUsage {
     RateUsage {
         of: rate.whose,
         limit: rate.left.limit,
-        used: rate.used(),
+        used: rate.used,
         reserved: reserves.then_some(rate.reserved),
         remaining: rate.left.remaining,
         resets_at: now.checked_add(rate.left.reset).unwrap_or(Timestamp::MAX).into(),
     }
 }
 
-fn of_places(places: ConcurrencyStatus) -> ConcurrencyUsage {
+fn of_places(places: CountStatus) -> ConcurrencyUsage {
     ConcurrencyUsage {
         of: places.whose,
-        limit: places.limit,
-        in_use: places.in_use,
-        remaining: places.remaining(),
+        limit: places.left.limit,
+        in_use: places.used,
+        remaining: places.left.remaining,
     }
 }
 
