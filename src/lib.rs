@@ -59,7 +59,7 @@
 //! ├ http1_head::read     a head under a deadline; chunked_body.rs checks the framing of a body
 //! └ http2::serve         the streams of a connection; http2_stream.rs: one of them
 //! Edge::serve            edge.rs: timeouts, access line, panics
-//! └ Pipeline::answer     gate::check: framing, Host, target (400, 421, 431)
+//! └ Pipeline::answer     framing::check: framing, Host, request target (400, 421, 431)
 //!   ├ Pipeline::admit    admission.rs, Admission::check: route, credential, policy; no body is
 //!   │                    read yet. The way from a header to a principal: auth/identify.rs
 //!   └ Pipeline::inference

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
-use super::{gate, reply};
+use super::{framing, reply};
 use rerouter_access::auth::Principal;
 use rerouter_access::auth::signature::Signed;
 use rerouter_base::error::Error;
@@ -74,7 +74,7 @@ impl HttpExchange {
         exchange.line.path = app.auth.key_redactor().redact(&path).into_owned();
         exchange.method = head.method.clone();
         exchange.query = head.uri.query().map(str::to_string);
-        exchange.authority = gate::authority(head).unwrap_or_default().to_ascii_lowercase();
+        exchange.authority = framing::authority(head).unwrap_or_default().to_ascii_lowercase();
         exchange.path = path;
         if exchange.surface == Surface::Console {
             let target = head.uri.path_and_query().map_or("/", |target| target.as_str());

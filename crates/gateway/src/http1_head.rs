@@ -13,9 +13,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::chunked_body::{ChunkFraming, ChunkedStream};
-use super::gate::HEAD_BYTES;
+use super::framing::HEAD_BYTES;
 use super::intake::{DISCARD_BYTES, DRAIN_TIME};
-use super::{gate, intake};
+use super::{framing, intake};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 
@@ -187,7 +187,7 @@ impl HeadScan {
 }
 
 fn within_bounds(length: usize) -> Result<()> {
-    if length > HEAD_BYTES { Err(gate::too_large()) } else { Ok(()) }
+    if length > HEAD_BYTES { Err(framing::too_large()) } else { Ok(()) }
 }
 
 /// The first line, or the part of it that has come.

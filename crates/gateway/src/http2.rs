@@ -22,8 +22,8 @@ use rerouter_base::bounds;
 
 /// Requests at once on one HTTP/2 connection of a client.
 const H2_STREAMS_OF_CLIENTS: u32 = 100;
-/// Bytes of an HTTP/2 request head, decoded. One above [`HEAD_BYTES`](super::gate::HEAD_BYTES) is
-/// refused with an answer, one above this by the library, without.
+/// Bytes of an HTTP/2 request head, decoded. One above [`HEAD_BYTES`](super::framing::HEAD_BYTES)
+/// is refused with an answer, one above this by the library, without.
 const H2_HEAD_BYTES: u32 = 128 << 10;
 
 /// A stream whose head has been read.

@@ -35,7 +35,7 @@ mod edge;
 mod error_event;
 mod exchange;
 mod failure;
-mod gate;
+mod framing;
 mod http1_head;
 mod http2;
 mod http2_stream;

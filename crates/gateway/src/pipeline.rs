@@ -26,7 +26,7 @@ use super::reroute_repeat::{KnownReroute, find_repeat, keep};
 use super::respond::{self, Rejection, RequestEnd, StageReply, respond, turn_away};
 use super::verdict::Mode;
 use super::wrap::proxy;
-use super::{ProxyHooks, allowance, gate, progress_stream, shadow};
+use super::{ProxyHooks, allowance, framing, progress_stream, shadow};
 use rerouter_access::auth::Principal;
 use rerouter_access::limits::LimitPermit;
 use rerouter_base::body_memory::Held;
@@ -99,7 +99,7 @@ impl Pipeline {
         };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
         // Where the framing is in doubt, nothing after this head can be trusted.
-        gate::check(session.req_header(), raw.as_deref()).map_err(Rejection::unframed)?;
+        framing::check(session.req_header(), raw.as_deref()).map_err(Rejection::unframed)?;
         let admitted = self.admit(session, exchange).await?;
         exchange.principal(admitted.principal());
         if standby {

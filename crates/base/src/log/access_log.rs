@@ -158,12 +158,12 @@ mod tests {
     #[derive(Clone, Default)]
     struct Sink {
         bytes: Arc<Mutex<Vec<u8>>>,
-        gate: Arc<Mutex<()>>,
+        writes: Arc<Mutex<()>>,
     }
 
     impl Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let _open = self.gate.lock().unwrap();
+            let _open = self.writes.lock().unwrap();
             self.bytes.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
         }
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_stalled_reader_costs_lines_not_time() {
         let sink = Sink::default();
-        let closed = sink.gate.lock().unwrap();
+        let closed = sink.writes.lock().unwrap();
         let log = AccessLog::to(sink.clone(), 2).unwrap();
         let path = "x".repeat(10_000);
         let taken = (0..100)

@@ -1,6 +1,6 @@
-//! The framing gate: checks a request head before anything else is done with it. It refuses what
-//! Pingora's parser accepts and a strict reader of RFC 9112 does not, so that no server behind us
-//! reads a request differently.
+//! Checks a request head before anything else is done with it. It refuses what Pingora's parser
+//! accepts and a strict reader of RFC 9112 does not, so that no server behind us reads a request
+//! differently.
 
 use http::uri::Authority;
 use http::{HeaderValue, Method, Version, header};
