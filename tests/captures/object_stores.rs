@@ -15,7 +15,7 @@ use crate::support::until;
 
 /// A gateway that shares this database and this object store.
 async fn gateway(objects: &ObjectServer, url: &str) -> Gateway {
-    let capture = format!("capture: {{ {RETENTION}, objects: \"{}\" }}\n", objects.target());
+    let capture = format!("capture: {{ {RETENTION}, objects: \"{}\" }}\n", objects.location());
     let setup = setup(url, "10s", &capture);
     let variables = objects.environment();
     variables.iter().fold(setup, |setup, (name, value)| setup.env(name, value)).start().await

@@ -58,7 +58,7 @@ impl ObjectServer {
     }
 
     /// Where gateways keep segments.
-    pub fn target(&self) -> &'static str {
+    pub fn location(&self) -> &'static str {
         match self.vendor {
             ObjectVendor::Amazon => "s3://bucket/captures/eu",
             ObjectVendor::Google => "gs://bucket/captures/eu",

@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 pub struct Replacement {
     file: File,
     draft: PathBuf,
-    target: PathBuf,
+    destination: PathBuf,
     is_draft: bool,
 }
 
 impl Replacement {
-    /// Begins the replacement of `target`, which need not exist. Only its owner may read the draft.
-    pub fn begin(target: &Path) -> io::Result<Replacement> {
-        let name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    /// Begins the replacement of `destination`, which need not exist. Only its owner may read the draft.
+    pub fn begin(destination: &Path) -> io::Result<Replacement> {
+        let name = destination.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
         let mut draft_name = OsString::from(name);
         draft_name.push(format!(".{}.part", std::process::id()));
-        let draft = target.with_file_name(draft_name);
+        let draft = destination.with_file_name(draft_name);
         // A process with this id may have been killed with the same draft open.
         match std::fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -31,7 +31,7 @@ impl Replacement {
         let file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
         // The umask may have taken rights from the owner.
         file.set_permissions(PermissionsExt::from_mode(0o600))?;
-        Ok(Replacement { file, draft, target: target.to_owned(), is_draft: true })
+        Ok(Replacement { file, draft, destination: destination.to_owned(), is_draft: true })
     }
 
     pub fn file(&mut self) -> &mut File {
@@ -41,9 +41,9 @@ impl Replacement {
     /// Makes the content durable and gives it its name.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
-        std::fs::rename(&self.draft, &self.target)?;
+        std::fs::rename(&self.draft, &self.destination)?;
         self.is_draft = false;
-        File::open(directory(&self.target))?.sync_all()
+        File::open(directory(&self.destination))?.sync_all()
     }
 
     /// Leaves the draft where it is, and returns its path.

@@ -168,7 +168,7 @@ mod tests {
         for (module, shown) in [
             (module_path!(), "rerouter::log::tests"),
             ("rerouter_core::api::routing", "rerouter::api::routing"),
-            ("rerouter_store::postgres::target", "rerouter::store::postgres::target"),
+            ("rerouter_store::postgres::listen", "rerouter::store::postgres::listen"),
             ("rerouter_gateway::edge", "rerouter::gateway::edge"),
             ("rerouter_gateway::server::boot", "rerouter::server::boot"),
             ("rerouter_cli::server_source", "rerouter::cli::server_source"),

@@ -236,12 +236,12 @@ impl ApiClient {
     }
 
     fn send(&self, call: &ApiCall<'_>) -> Result<http::Response<Body>, ureq::Error> {
-        let mut target = format!("{}{}", self.base, call.path);
+        let mut url = format!("{}{}", self.base, call.path);
         for (at, (name, value)) in call.query.iter().enumerate() {
             let mark = if at == 0 { '?' } else { '&' };
-            target.push_str(&format!("{mark}{name}={}", encode(value)));
+            url.push_str(&format!("{mark}{name}={}", encode(value)));
         }
-        let mut request = http::Request::builder().method(call.method).uri(target);
+        let mut request = http::Request::builder().method(call.method).uri(url);
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {}", key.expose()));
         }

@@ -7,7 +7,7 @@ use clap::Args;
 use super::failure::{CommandFailure, problem_list};
 use super::output;
 use rerouter_core::config::{self, Env};
-use rerouter_store::{self as store, PostgresTarget, StoreUrl, TargetError};
+use rerouter_store::{self as store, PostgresUrl, StoreUrl, StoreUrlError};
 
 #[derive(Args)]
 pub(super) struct MigrateArguments {
@@ -25,14 +25,14 @@ pub(super) struct MigrateArguments {
 }
 
 pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
-    let given = arguments.to.as_deref().map(target).transpose()?;
+    let given = arguments.to.as_deref().map(postgres_url).transpose()?;
     let (data, to) = match (&arguments.data_dir, given) {
         (Some(data), Some(to)) => (data.clone(), to),
         (data, to) => {
             let server = config::load_server(arguments.config.as_deref(), env)
                 .map_err(|problems| CommandFailure::Usage(problem_list(&problems)))?;
             let to = to.or(match server.store.url {
-                StoreUrl::Postgres(target) => Some(target),
+                StoreUrl::Postgres(url) => Some(url),
                 StoreUrl::Sqlite => None,
             });
             let missing = || {
@@ -62,9 +62,9 @@ pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), Com
     Ok(())
 }
 
-fn target(url: &str) -> Result<PostgresTarget, CommandFailure> {
-    PostgresTarget::parse(url).map_err(|error| match error {
-        TargetError::Url(why) => CommandFailure::Usage(format!("--to {why}")),
-        TargetError::Machine(why) => CommandFailure::Failed(why),
+fn postgres_url(url: &str) -> Result<PostgresUrl, CommandFailure> {
+    PostgresUrl::parse(url).map_err(|error| match error {
+        StoreUrlError::Url(why) => CommandFailure::Usage(format!("--to {why}")),
+        StoreUrlError::Machine(why) => CommandFailure::Failed(why),
     })
 }

@@ -211,7 +211,7 @@ impl PageCall<'_> {
 
     /// The answer to a page that failed, with the error's own words.
     pub(super) fn refusal(&self, error: Error) -> ApiResult {
-        let path = self.request.uri().path_and_query().map_or("/", |target| target.as_str());
+        let path = self.request.uri().path_and_query().map_or("/", |asked| asked.as_str());
         let mut ask = PageAsk::new(self.request.method(), path, self.request.headers());
         ask.tabs = self.tabs();
         Ok(refusal::page(&ask, self.who, error))

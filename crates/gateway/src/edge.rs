@@ -87,9 +87,9 @@ impl HttpService for Edge {
 /// The surface that a malformed head was meant for, by as much of it as came.
 fn surface_of_first(first: &[u8]) -> Surface {
     let line = http1_head::first_line(first);
-    let target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-    let target = String::from_utf8_lossy(target);
-    let path = target.split('?').next().unwrap_or_default();
+    let request_target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let request_target = String::from_utf8_lossy(request_target);
+    let path = request_target.split('?').next().unwrap_or_default();
     match path.split_once("://") {
         // Absolute form (RFC 9112 section 3.2.2): the path begins after the authority.
         Some((_, rest)) => Surface::of(rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/")),

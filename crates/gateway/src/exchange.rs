@@ -77,8 +77,8 @@ impl HttpExchange {
         exchange.authority = framing::authority(head).unwrap_or_default().to_ascii_lowercase();
         exchange.path = path;
         if exchange.surface == Surface::Console {
-            let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-            exchange.page = Some(PageAsk::new(&head.method, target, &head.headers));
+            let asked = head.uri.path_and_query().map_or("/", |asked| asked.as_str());
+            exchange.page = Some(PageAsk::new(&head.method, asked, &head.headers));
         }
         exchange
     }

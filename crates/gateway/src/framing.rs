@@ -13,7 +13,7 @@ pub(super) const HEAD_BYTES: usize = 64 << 10;
 /// Header lines of a request.
 const HEADER_LINES: usize = 128;
 /// Bytes of a request target.
-const TARGET_BYTES: usize = 8 << 10;
+const REQUEST_TARGET_BYTES: usize = 8 << 10;
 
 /// Checks a request head. `raw` holds the header lines as they came over HTTP/1, bounded and each
 /// ending in CRLF ([`super::http1_head`]).
@@ -30,7 +30,7 @@ pub(super) fn check(head: &RequestHeader, raw: Option<&[u8]>) -> Result<()> {
             format!("More than {} header lines.", HEADER_LINES),
         ));
     }
-    check_target(head)?;
+    check_request_target(head)?;
     check_framing(head)?;
     check_host(head)
 }
@@ -102,12 +102,12 @@ fn is_named(line: &[u8], name: &[u8]) -> bool {
         && line.iter().zip(name).all(same)
 }
 
-fn check_target(head: &RequestHeader) -> Result<()> {
+fn check_request_target(head: &RequestHeader) -> Result<()> {
     if head.method == Method::CONNECT {
         return Err(Error::new(Kind::MethodNotAllowed, "CONNECT is not served here.")
             .allowing("GET, POST, PUT, PATCH, DELETE"));
     }
-    if head.raw_path().len() > TARGET_BYTES {
+    if head.raw_path().len() > REQUEST_TARGET_BYTES {
         return Err(refuse("The request target is too long."));
     }
     if !head.raw_path().iter().all(u8::is_ascii_graphic) {
@@ -218,8 +218,8 @@ fn is_port(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn head(target: &str, headers: &[(&'static str, &'static str)]) -> RequestHeader {
-        let mut head = RequestHeader::build("POST", target.as_bytes(), None).unwrap();
+    fn head(request_target: &str, headers: &[(&'static str, &'static str)]) -> RequestHeader {
+        let mut head = RequestHeader::build("POST", request_target.as_bytes(), None).unwrap();
         for (name, value) in headers {
             head.append_header(*name, *value).unwrap();
         }

@@ -148,7 +148,7 @@ impl SentRequest {
 
 /// What a provider of another dialect is sent.
 pub(super) struct TranslatedRequest {
-    pub(super) target: Uri,
+    pub(super) request_target: Uri,
     pub(super) body: Bytes,
     /// A header that the body needs.
     pub(super) header: Option<(HeaderName, HeaderValue)>,

@@ -104,11 +104,11 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     };
     let is_native = translated.is_none();
     let (uri, body, more) = match translated {
-        Some(TranslatedRequest { target, body, header }) => (target, body, header),
+        Some(TranslatedRequest { request_target, body, header }) => (request_target, body, header),
         None => {
             // A provider that speaks the dialect of the request takes its query.
             let SentRequest { endpoint, query, .. } = &call.request;
-            let uri = written(request_target(&target, *endpoint, query.as_deref()))?;
+            let uri = written(endpoint_request_target(&target, *endpoint, query.as_deref()))?;
             (uri, call.request.body_for(&target), None)
         }
     };
@@ -140,15 +140,17 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
 }
 
 /// The request target of an endpoint.
-pub(super) fn request_target(
+pub(super) fn endpoint_request_target(
     target: &Target,
     endpoint: Endpoint,
     query: Option<&str>,
 ) -> Option<Uri> {
-    let made = target.provider.head.as_ref()?.target(endpoint);
+    let made = target.provider.head.as_ref()?.request_target(endpoint);
     match (made, query) {
         (Some(made), None) => Some(made.clone()),
-        _ => Uri::try_from(target.provider.base.target(endpoint, &target.model, query)).ok(),
+        _ => {
+            Uri::try_from(target.provider.base.request_target(endpoint, &target.model, query)).ok()
+        }
     }
 }
 

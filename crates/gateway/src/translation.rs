@@ -8,7 +8,7 @@ use pingora::{Error, ErrorType, Result};
 use super::answer_translation::AnswerPlan;
 use super::call::InferenceCall;
 use super::plan::TranslatedRequest;
-use super::provider_headers::{request_target, written};
+use super::provider_headers::{endpoint_request_target, written};
 use rerouter_dialect::Dialect;
 use rerouter_dialect::neutral::answer::AnswerContext;
 use rerouter_dialect::neutral::request::{ChatTerms, Request};
@@ -36,7 +36,7 @@ impl InferenceCall {
         let Translated { body, dropped, header } = sent;
         let text_tools = request.tools.iter().filter(|tool| tool.free_text);
         let text_tools = text_tools.map(|tool| tool.name.clone()).collect();
-        let target_uri = written(translated_target(target, dialect, wanted))?;
+        let request_target = written(translated_request_target(target, dialect, wanted))?;
         progress.translation = Some(Box::new(AnswerPlan {
             from: dialect,
             to: endpoint.dialect(),
@@ -50,7 +50,7 @@ impl InferenceCall {
             },
             dropped,
         }));
-        Ok(TranslatedRequest { target: target_uri, body, header })
+        Ok(TranslatedRequest { request_target, body, header })
     }
 
     /// Answers a question for the tokens of a prompt with our estimate, where the target's provider
@@ -94,12 +94,12 @@ fn written_for(request: &Request, dialect: Dialect, counts: bool) -> Result<(Tra
 }
 
 /// The request target for what is wanted of the target's model.
-fn translated_target(target: &Target, dialect: Dialect, wanted: Wanted) -> Option<Uri> {
+fn translated_request_target(target: &Target, dialect: Dialect, wanted: Wanted) -> Option<Uri> {
     let provider = &target.provider;
     let Some(path) = provider.protocol.model_path(&target.model, wanted) else {
-        return request_target(target, dialect.endpoint()?, None);
+        return endpoint_request_target(target, dialect.endpoint()?, None);
     };
     let (path, query) =
         path.split_once('?').map_or((&*path, None), |(path, query)| (path, Some(query)));
-    Uri::try_from(provider.base.target_at(path, query)).ok()
+    Uri::try_from(provider.base.request_target_at(path, query)).ok()
 }

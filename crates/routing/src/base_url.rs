@@ -78,26 +78,26 @@ impl BaseUrl {
 
     /// Request target for an endpoint. Its query is this URL's own, then those parameters of the
     /// client's query that the own query does not set.
-    pub fn target(&self, endpoint: Endpoint, model: &str, query: Option<&str>) -> String {
+    pub fn request_target(&self, endpoint: Endpoint, model: &str, query: Option<&str>) -> String {
         if self.model_in_path {
-            return self.target_at(&["/", model, endpoint.path()].concat(), query);
+            return self.request_target_at(&["/", model, endpoint.path()].concat(), query);
         }
-        self.target_at(endpoint.path(), query)
+        self.request_target_at(endpoint.path(), query)
     }
 
     /// The request target of a path below the path of this URL.
-    pub fn target_at(&self, path: &str, query: Option<&str>) -> String {
-        let mut target = [self.path.as_str(), path].concat();
+    pub fn request_target_at(&self, path: &str, query: Option<&str>) -> String {
+        let mut request_target = [self.path.as_str(), path].concat();
         let own = self.query.as_str();
         let is_free =
             |part: &&str| own.is_empty() || !parameters(own).any(|set| set == name_of(part));
         let mut mark = '?';
         let clients = query.into_iter().flat_map(|query| query.split('&').filter(is_free));
         for part in (!own.is_empty()).then_some(own).into_iter().chain(clients) {
-            target.push(std::mem::replace(&mut mark, '&'));
-            target.push_str(part);
+            request_target.push(std::mem::replace(&mut mark, '&'));
+            request_target.push_str(part);
         }
-        target
+        request_target
     }
 
     /// This URL, with a path that ends in `/v1`. Anthropic documents its base URL without `/v1`,

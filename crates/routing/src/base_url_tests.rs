@@ -43,16 +43,22 @@ fn a_base_may_have_a_query_where_a_provider_is_meant() {
         assert!(BaseUrl::with_query(bad).is_err(), "{bad}");
     }
     let path = "/openai/chat/completions";
-    for (query, target) in [
+    for (query, shown) in [
         (None, "?api-version=1&a%20b=c"),
         (Some("beta=true&&x"), "?api-version=1&a%20b=c&beta=true&&x"),
         (Some("api%2Dversion=2&a+b&beta=%74"), "?api-version=1&a%20b=c&beta=%74"),
     ] {
-        assert_eq!(base.target(Endpoint::ChatCompletions, "m", query), format!("{path}{target}"));
+        assert_eq!(
+            base.request_target(Endpoint::ChatCompletions, "m", query),
+            format!("{path}{shown}")
+        );
     }
     let plain = BaseUrl::parse("https://x").unwrap();
-    assert_eq!(plain.target(Endpoint::Messages, "m", None), "/messages");
-    assert_eq!(plain.target(Endpoint::Messages, "m", Some("beta=true")), "/messages?beta=true");
+    assert_eq!(plain.request_target(Endpoint::Messages, "m", None), "/messages");
+    assert_eq!(
+        plain.request_target(Endpoint::Messages, "m", Some("beta=true")),
+        "/messages?beta=true"
+    );
 }
 
 #[test]
@@ -72,7 +78,7 @@ fn a_model_in_the_path_is_one_plain_segment() {
     let plain = BaseUrl::with_query("https://x/d?v=1").unwrap();
     let base = BaseUrl { model_in_path: true, ..plain.clone() };
     assert_eq!(
-        base.target(Endpoint::ChatCompletions, "gpt-5_x.1", Some("q=2")),
+        base.request_target(Endpoint::ChatCompletions, "gpt-5_x.1", Some("q=2")),
         "/d/gpt-5_x.1/chat/completions?v=1&q=2"
     );
     for (model, fits) in [

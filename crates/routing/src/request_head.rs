@@ -17,7 +17,7 @@ const AGENT: HeaderValue =
 /// The heads of requests to one provider.
 pub struct RequestHead {
     /// Empty where they depend on the model.
-    targets: Vec<(Endpoint, Uri)>,
+    request_targets: Vec<(Endpoint, Uri)>,
     /// Headers of inference requests: one map for each key, or the only one of a provider without
     /// keys. Their `Content-Length` is 0, to be replaced.
     headers: Vec<HeaderMap>,
@@ -57,12 +57,12 @@ impl RequestHead {
             (USER_AGENT, AGENT),
         ];
         let check = [(ACCEPT, HeaderValue::from_static("*/*")), (USER_AGENT, AGENT)];
-        let target = |endpoint: &Endpoint| {
-            Some((*endpoint, Uri::try_from(base.target(*endpoint, "", None)).ok()?))
+        let request_target = |endpoint: &Endpoint| {
+            Some((*endpoint, Uri::try_from(base.request_target(*endpoint, "", None)).ok()?))
         };
-        let targets = match base.model_in_path {
+        let request_targets = match base.model_in_path {
             true => Vec::new(),
-            false => Endpoint::ALL.iter().map(target).collect::<Option<_>>()?,
+            false => Endpoint::ALL.iter().map(request_target).collect::<Option<_>>()?,
         };
         let headers = match keys {
             [] => vec![head(&inference, None)?],
@@ -70,13 +70,13 @@ impl RequestHead {
         };
         let check = head(&check, keys.first())?;
         let set = set.iter().map(|(name, _)| name.clone()).collect();
-        Some(RequestHead { targets, headers, check, set })
+        Some(RequestHead { request_targets, headers, check, set })
     }
 
     /// The request target of an endpoint, for a request without a query; `None` where it depends on
     /// the model.
-    pub fn target(&self, endpoint: Endpoint) -> Option<&Uri> {
-        self.targets.iter().find(|(of, _)| *of == endpoint).map(|(_, target)| target)
+    pub fn request_target(&self, endpoint: Endpoint) -> Option<&Uri> {
+        self.request_targets.iter().find(|(of, _)| *of == endpoint).map(|(_, uri)| uri)
     }
 
     /// The headers of an inference request with this key, by its place in the document.
@@ -176,12 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_those_of_the_base_url() {
+    fn request_targets_are_those_of_the_base_url() {
         let made = head(Protocol::OpenAi, &[], &[]);
         let base = BaseUrl::with_query("https://[::1]:8443/v1?api-version=2").unwrap();
         for endpoint in Endpoint::ALL {
-            let target = made.target(endpoint).unwrap();
-            assert_eq!(target.to_string(), base.target(endpoint, "", None));
+            let request_target = made.request_target(endpoint).unwrap();
+            assert_eq!(request_target.to_string(), base.request_target(endpoint, "", None));
         }
     }
 }

@@ -31,7 +31,7 @@ impl Backend {
             StoreUrl::Sqlite => SqliteBackend::open(dir, unlock)
                 .map(|(sqlite, unlocked)| (Backend::Sqlite(sqlite), unlocked)),
             // The server's files are not ours.
-            StoreUrl::Postgres(target) => PostgresBackend::open(target, unlock)
+            StoreUrl::Postgres(url) => PostgresBackend::open(url, unlock)
                 .map(|(postgres, (unlocked, _))| (Backend::Postgres(postgres), unlocked)),
         }
     }

@@ -123,8 +123,8 @@ impl Store {
             let captures = CaptureDatabase::open(dir.path(), dir.predecessor().runs())?;
             let shared_captures = match &url {
                 StoreUrl::Sqlite => None,
-                StoreUrl::Postgres(target) => {
-                    Some(SharedCaptures::open(target, DirectoryNames::of(&dir)?)?)
+                StoreUrl::Postgres(url) => {
+                    Some(SharedCaptures::open(url, DirectoryNames::of(&dir)?)?)
                 }
             };
             let (follower, handover) = (Arc::default(), HandoverState::default());

@@ -15,8 +15,8 @@ use super::{Store, StoreError, StoreUrl, load, postgres, sqlite};
 pub fn check_takeover(url: &StoreUrl, dir: &Path) -> Result<(), StoreError> {
     let may = match url {
         StoreUrl::Sqlite => sqlite::look(dir, |store| may_be_in_use(store, Base::Accounts)),
-        StoreUrl::Postgres(target) => {
-            postgres::look(target, |store| may_be_in_use(store, Base::Postgres))
+        StoreUrl::Postgres(url) => {
+            postgres::look(url, |store| may_be_in_use(store, Base::Postgres))
         }
     };
     if may? == Some(false) { Err(StoreError::StopFirst) } else { Ok(()) }

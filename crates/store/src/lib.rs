@@ -82,7 +82,7 @@ pub use migrate::migrate;
 pub use node_reports::NodeReport;
 pub use nodes::SpentNonce;
 pub use pairs::Pairs;
-pub use postgres::{PostgresTarget, TargetError};
+pub use postgres::{PostgresUrl, StoreUrlError};
 pub use reach::Reach;
 pub use root_key::inspect;
 pub use root_key::{Opening, WrappedRootKey};
@@ -92,8 +92,8 @@ pub use rows::{
     PreviousNodeSecret, Registration, Role, Seen, SessionRow, UserRow,
 };
 pub use settings::{OnLeaseLost, StoreSettings, StoreUrl};
-pub use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub use usage::{BudgetGrant, BudgetShare, SpendWish};
+pub use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
 pub use usage_sums::{BatchNumber, UsageBatch, UsageInterval};
 pub use usage_sums::{UsageKey, UsageSums, usage_slot};

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::columns::{Columns, Written};
 use super::data_dir::DataDir;
-use super::postgres::{self, PostgresTarget, storable};
+use super::postgres::{self, PostgresUrl, storable};
 use super::sql::{Row, Transaction, Value, params};
 use super::{StoreError, sqlite};
 
@@ -27,7 +27,7 @@ pub struct CopiedTable {
 
 /// Copies the store in a data directory, which no process may use, to a database that has none.
 /// All or nothing. Blocking.
-pub fn migrate(data: &Path, to: &PostgresTarget) -> Result<Vec<CopiedTable>, StoreError> {
+pub fn migrate(data: &Path, to: &PostgresUrl) -> Result<Vec<CopiedTable>, StoreError> {
     if !data.join("accounts.db").is_file() {
         return Err(StoreError::unavailable(format!("there is no store in {}", data.display())));
     }

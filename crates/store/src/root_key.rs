@@ -65,7 +65,7 @@ where
     let read = |transaction: &Transaction<'_>| read(&Opening { transaction });
     match url {
         StoreUrl::Sqlite => sqlite::look(dir, read),
-        StoreUrl::Postgres(target) => postgres::look(target, read),
+        StoreUrl::Postgres(url) => postgres::look(url, read),
     }
 }
 

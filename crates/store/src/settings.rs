@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::postgres::{PostgresTarget, TargetError};
+use super::postgres::{PostgresUrl, StoreUrlError};
 use rerouter_document::kinds::{duration_in, text_as, words, written};
 use rerouter_document::{Diagnostics, Section, ValueKind, section};
 
@@ -17,8 +17,8 @@ section! {
             |_| "sqlite".to_owned(),
         ), or StoreUrl::Sqlite;
         /// The server itself, where `store.url` is a transaction pooler; default: `store.url`.
-        pub direct_url: Option<PostgresTarget> =
-            database("^postgres(ql)?://", PostgresTarget::parse);
+        pub direct_url: Option<PostgresUrl> =
+            database("^postgres(ql)?://", PostgresUrl::parse);
         /// With PostgreSQL: how long a gateway serves without hearing from it; from 500ms to 10m.
         // A shorter one would be lost with each pause of a busy machine; a longer one lets a
         // revocation wait for so long for a gateway that has gone.
@@ -36,8 +36,8 @@ section! {
 
 impl StoreSettings {
     fn is_checked(&mut self, section: &mut Section<'_>, faults: &mut Diagnostics<'_>) {
-        if let (StoreUrl::Postgres(target), Some(field)) = (&self.url, section.take("url"))
-            && target.is_exposed()
+        if let (StoreUrl::Postgres(url), Some(field)) = (&self.url, section.take("url"))
+            && url.is_exposed()
         {
             let warning = field.fault("the database's certificate and name are not checked");
             let hint = "use `sslmode=verify-full` unless the network is yours";
@@ -48,15 +48,15 @@ impl StoreSettings {
 
 fn database<T>(
     pattern: &'static str,
-    parse: fn(&str) -> Result<T, TargetError>,
+    parse: fn(&str) -> Result<T, StoreUrlError>,
 ) -> impl ValueKind<Value = T> {
     text_as(pattern, move |field, faults| {
         match parse(field.text(faults)?) {
             Ok(found) => return Some(found),
-            Err(TargetError::Url(why)) => {
+            Err(StoreUrlError::Url(why)) => {
                 field.reject(faults, why, "see docs/reference/server-document.md");
             }
-            Err(TargetError::Machine(why)) => {
+            Err(StoreUrlError::Machine(why)) => {
                 let hint = "the path of a PEM file of certificates";
                 faults.push_local(field.fault(why).hint(Some(hint)));
             }
@@ -71,18 +71,16 @@ pub enum StoreUrl {
     /// In the data directory, for this gateway only.
     Sqlite,
     /// Shared by gateways.
-    Postgres(PostgresTarget),
+    Postgres(PostgresUrl),
 }
 
 impl StoreUrl {
     /// Reads `sqlite`, or the URL of a PostgreSQL database.
-    pub fn parse(text: &str) -> Result<Self, TargetError> {
+    pub fn parse(text: &str) -> Result<Self, StoreUrlError> {
         match text {
             "sqlite" => Ok(StoreUrl::Sqlite),
-            url if PostgresTarget::is_url(url) => {
-                PostgresTarget::parse(url).map(StoreUrl::Postgres)
-            }
-            _ => Err(TargetError::Url(
+            url if PostgresUrl::is_url(url) => PostgresUrl::parse(url).map(StoreUrl::Postgres),
+            _ => Err(StoreUrlError::Url(
                 "must be `sqlite` or `postgres://user:password@host/database`",
             )),
         }

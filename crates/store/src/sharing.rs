@@ -34,12 +34,12 @@ impl Store {
         tables: Arc<dyn Follower>,
         joining: Joining,
     ) -> Result<(), StoreError> {
-        let Some(target) = joining.target.clone().filter(|_| self.is_shared()) else {
+        let Some(url) = joining.url.clone().filter(|_| self.is_shared()) else {
             return self.follow(tables).await.map(drop);
         };
         let predecessor = self.databases.dir.predecessor().clone();
         let documents = self.documents.clone();
-        let cluster = Cluster::join(joining, target, documents, tables, predecessor).await?;
+        let cluster = Cluster::join(joining, url, documents, tables, predecessor).await?;
         let joined = self.databases.cluster.set(cluster);
         joined.map_err(|_| StoreError::unavailable("it is followed already"))
     }

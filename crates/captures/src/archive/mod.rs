@@ -48,6 +48,6 @@ mod sharing;
 mod unreadable;
 
 pub use capture_reader::CaptureReader;
-pub use objects::{ObjectTarget, SegmentObjects};
+pub use objects::{ObjectLocation, SegmentObjects};
 pub use service::Archive;
 pub use service::{HeadPage, SEGMENT_SHARE};

@@ -181,7 +181,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
-    use crate::archive::objects::ObjectTarget;
+    use crate::archive::objects::ObjectLocation;
     use rerouter_store::{SegmentRow, Store};
 
     fn wait<T>(work: impl Future<Output = T>) -> T {
@@ -190,7 +190,7 @@ mod tests {
 
     fn remote(dir: &std::path::Path) -> RemoteSegments {
         let url = format!("file://{}", dir.join("objects").display());
-        let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
+        let objects = ObjectLocation::parse(&url).unwrap().open(&|_| None).unwrap();
         let store = wait(Store::open(&dir.join("data"))).unwrap();
         RemoteSegments::new(objects, SegmentFolder::of_copies(dir), store.capture_index())
     }

@@ -122,7 +122,7 @@ pub(super) fn lease(report: &mut DoctorReport, server: &Server, running: bool) {
 pub(super) fn objects(report: &mut DoctorReport, server: &Server, environment: &Environment) {
     const REMEDY: &str = "check the bucket, its region, and the variables of its credentials, \
                           which need to write, read and delete";
-    let Some(target) = &server.capture.objects else {
+    let Some(location) = &server.capture.objects else {
         return match server.store.url {
             StoreUrl::Sqlite => report.ok("objects", "captures are in the data directory"),
             StoreUrl::Postgres(_) => report.warn(
@@ -133,14 +133,13 @@ pub(super) fn objects(report: &mut DoctorReport, server: &Server, environment: &
         };
     };
     let probe = format!("doctor-{}", std::process::id());
-    let tried = target
+    let tried = location
         .open(&*environment.variables)
         .and_then(|objects| objects.probe(&probe).map_err(|error| error.to_string()));
     match tried {
-        Ok(()) => {
-            report.ok("objects", &format!("{target}: an object could be written, read and deleted"))
-        }
-        Err(why) => report.fail("objects", &format!("{target}: {why}"), REMEDY),
+        Ok(()) => report
+            .ok("objects", &format!("{location}: an object could be written, read and deleted")),
+        Err(why) => report.fail("objects", &format!("{location}: {why}"), REMEDY),
     }
 }
 

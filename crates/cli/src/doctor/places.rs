@@ -129,7 +129,7 @@ fn ask(report: &mut DoctorReport, provider: &Provider) -> Option<(String, i64)> 
     let base = &provider.base;
     let scheme = if base.tls { "https" } else { "http" };
     let path = if base.model_in_path { "" } else { "/models" };
-    let url = format!("{scheme}://{}{}", base.authority(), base.target_at(path, None));
+    let url = format!("{scheme}://{}{}", base.authority(), base.request_target_at(path, None));
     let authorities = provider.ca.as_ref().map(|ca| ca.certificates());
     match probe(&url, head.check(), authorities, DOCTOR_ANSWER) {
         Ok(answer) => {

@@ -15,7 +15,7 @@ use super::values::{
 };
 use rerouter_base::interface::Interface;
 use rerouter_base::log::LogFormat;
-use rerouter_captures::archive::ObjectTarget;
+use rerouter_captures::archive::ObjectLocation;
 use rerouter_captures::redaction::Redactor;
 use rerouter_document::kinds::{
     duration, each, flag, inside, path, positive_duration, rate, size, some, text, whole, words,
@@ -245,7 +245,7 @@ section! {
         /// With PostgreSQL: where segments of captures go, `s3://bucket/folder`, `gs://…`,
         /// `az://container/…` or `file:///folder`; see
         /// [captures](../operate/captures.md#several-gateways).
-        pub objects: Option<ObjectTarget> = objects();
+        pub objects: Option<ObjectLocation> = objects();
     }
 }
 

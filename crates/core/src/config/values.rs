@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::authorities;
 use super::net::Net;
 use rerouter_base::log::LogFormat;
-use rerouter_captures::archive::ObjectTarget;
+use rerouter_captures::archive::ObjectLocation;
 use rerouter_captures::redaction::{Expression, Redactor};
 use rerouter_document::ValueKind;
 use rerouter_document::kinds::{each, mapped, text_as, words, written};
@@ -106,9 +106,9 @@ pub(super) fn expressions() -> impl ValueKind<Value = Redactor> {
 }
 
 /// The folder of an object store.
-pub(super) fn objects() -> impl ValueKind<Value = ObjectTarget> {
+pub(super) fn objects() -> impl ValueKind<Value = ObjectLocation> {
     text_as("^(s3|gs|az|file)://", |field, faults| {
-        let found = ObjectTarget::parse(field.text(faults)?);
+        let found = ObjectLocation::parse(field.text(faults)?);
         found.map_err(|why| field.reject(faults, why, "for example `s3://bucket/folder`")).ok()
     })
 }

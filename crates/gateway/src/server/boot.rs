@@ -19,7 +19,7 @@ use rerouter_base::id::{GatewayId, Random};
 use rerouter_base::log::AccessLog;
 use rerouter_base::metrics::Metrics;
 use rerouter_base::secret::{Keyring, Purpose, Secret};
-use rerouter_captures::archive::{Archive, ObjectTarget, SegmentObjects};
+use rerouter_captures::archive::{Archive, ObjectLocation, SegmentObjects};
 use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::telemetry::Telemetry;
 use rerouter_core::app::{App, AppParts};
@@ -122,7 +122,7 @@ pub(super) async fn prepare(
     let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random);
     let archive = archive.with_clock(clock.clone());
     let archive = match &server.capture.objects {
-        Some(target) => archive.uploading(open_objects(target, &variables)?, store.dir()),
+        Some(location) => archive.uploading(open_objects(location, &variables)?, store.dir()),
         None => archive,
     };
     if let Err(error) = archive.recover().await {
@@ -174,9 +174,9 @@ async fn open_store(
 /// How this gateway joins the others on its store, and what they are told of it.
 fn joining(server: &Server, store: &Store, metrics: &Metrics, clock: Clock) -> Joining {
     let StoreSettings { url, direct_url, lease, on_lease_lost } = &server.store;
-    let target = match url {
+    let url = match url {
         StoreUrl::Sqlite => None,
-        StoreUrl::Postgres(target) => Some(direct_url.as_ref().unwrap_or(target).clone()),
+        StoreUrl::Postgres(url) => Some(direct_url.as_ref().unwrap_or(url).clone()),
     };
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let address =
@@ -193,7 +193,7 @@ fn joining(server: &Server, store: &Store, metrics: &Metrics, clock: Clock) -> J
     Joining {
         identity,
         metrics: metrics.clone(),
-        target,
+        url,
         lease: *lease,
         serves_stale: *on_lease_lost == OnLeaseLost::ServeStale,
         clock,
@@ -222,8 +222,11 @@ fn read_routing(
     Ok(routing)
 }
 
-fn open_objects(target: &ObjectTarget, variables: &Variables) -> Result<SegmentObjects, BootError> {
-    let opened = target.open(&**variables);
+fn open_objects(
+    location: &ObjectLocation,
+    variables: &Variables,
+) -> Result<SegmentObjects, BootError> {
+    let opened = location.open(&**variables);
     opened.map_err(|why| BootError(format!("capture.objects: {why}")))
 }
 

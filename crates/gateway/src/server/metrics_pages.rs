@@ -65,7 +65,7 @@ impl MetricsPages {
     }
 
     async fn respond(&self, head: &RequestHeader) -> Response<Bytes> {
-        // HTTP/2 has the host in its target.
+        // HTTP/2 has the host in its request target.
         let host = head.uri.authority().map(|authority| authority.as_str());
         let host = host.or_else(|| {
             head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default())

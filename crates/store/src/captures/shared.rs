@@ -8,7 +8,7 @@ use super::rows::{CaptureLocation, CaptureRow, SegmentRow, capture_columns, put_
 use super::statements;
 use crate::columns::{Columns, Written};
 use crate::directory_names::DirectoryNames;
-use crate::postgres::{DATABASE_ANSWER, Database, PostgresTarget};
+use crate::postgres::{DATABASE_ANSWER, Database, PostgresUrl};
 use crate::sql::{NOW, Transaction, Value, params};
 use crate::{Reach, StoreError};
 use rerouter_base::id::{RequestId, UserId};
@@ -42,10 +42,10 @@ pub(crate) struct SharedCaptures {
 
 impl SharedCaptures {
     /// Connects. Blocking.
-    pub(crate) fn open(target: &PostgresTarget, names: DirectoryNames) -> Result<Self, StoreError> {
-        let database = |name| Database::start(name, target, CAPTURE_DATABASE_ANSWER);
+    pub(crate) fn open(url: &PostgresUrl, names: DirectoryNames) -> Result<Self, StoreError> {
+        let database = |name| Database::start(name, url, CAPTURE_DATABASE_ANSWER);
         let slot =
-            Database::once(target, DATABASE_ANSWER, |transaction| slot(transaction, &names))?;
+            Database::once(url, DATABASE_ANSWER, |transaction| slot(transaction, &names))?;
         Ok(SharedCaptures {
             writer: database("store-captures-shared")?,
             reader: database("store-captures-reader")?,

@@ -35,7 +35,7 @@ use self::state::ClusterState;
 use super::StoreError;
 use super::changes::Follower;
 use super::data_dir::Predecessor;
-use super::postgres::{Database, PostgresTarget, listen};
+use super::postgres::{Database, PostgresUrl, listen};
 use super::sql::{NOW, Transaction};
 use rerouter_base::clock::{Clock, since_boot};
 use rerouter_base::id::Random;
@@ -54,7 +54,7 @@ pub struct Joining {
     pub identity: GatewayIdentity,
     pub metrics: Metrics,
     /// The server itself, where the store is reached through a pooler.
-    pub target: Option<PostgresTarget>,
+    pub url: Option<PostgresUrl>,
     pub lease: Duration,
     /// Whether it answers without a lease too.
     pub serves_stale: bool,
@@ -77,14 +77,14 @@ impl Cluster {
     /// its first lease. `documents` opens texts of documents.
     pub(super) async fn join(
         joining: Joining,
-        target: PostgresTarget,
+        url: PostgresUrl,
         documents: SecretBytes,
         tables: Arc<dyn Follower>,
         predecessor: Predecessor,
     ) -> Result<Self, StoreError> {
         let Joining { mut identity, metrics, lease, serves_stale, clock, .. } = joining;
         // A connection that hangs must cost no lease: a round has several statements.
-        let database = |name| Database::start(name, &target, lease / 4);
+        let database = |name| Database::start(name, &url, lease / 4);
         let others = database("store-gateways")?;
         let asked = since_boot();
         let now = format!("SELECT {NOW}");
@@ -115,7 +115,7 @@ impl Cluster {
         let acknowledger =
             Acknowledger::new(Arc::clone(&shared), database("store-barrier")?, changes);
         let (stopping, _) = watch::channel(false);
-        let thread = run(&shared, target, follower, acknowledger, &stopping)?;
+        let thread = run(&shared, url, follower, acknowledger, &stopping)?;
         let thread = Mutex::new(Some(thread));
         Ok(Cluster { shared, asked, database: others, stopping, thread })
     }
@@ -220,7 +220,7 @@ impl Drop for Cluster {
 /// busy.
 fn run(
     shared: &Arc<ClusterState>,
-    target: PostgresTarget,
+    url: PostgresUrl,
     follower: LogFollower,
     acknowledger: Acknowledger,
     stopping: &watch::Sender<bool>,
@@ -240,7 +240,7 @@ fn run(
         tokio::join!(
             follower.run(first),
             acknowledger.run(second),
-            listen(target, wakes, check, heard, third)
+            listen(url, wakes, check, heard, third)
         )
     };
     std::thread::Builder::new()

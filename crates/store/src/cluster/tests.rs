@@ -64,7 +64,7 @@ impl Stepped {
     }
 
     fn leased(url: &str, name: &str, lease: Duration) -> Stepped {
-        let StoreUrl::Postgres(target) = StoreUrl::parse(url).unwrap() else { unreachable!() };
+        let StoreUrl::Postgres(url) = StoreUrl::parse(url).unwrap() else { unreachable!() };
         let (tables, authority) = (Tables::default(), Authority::leased(false));
         let shared = ClusterState {
             identity: identity(name),
@@ -84,7 +84,7 @@ impl Stepped {
             is_alone: AtomicBool::new(false),
             predecessor: Predecessor::default(),
         };
-        let database = Database::start("test", &target, LEASE).unwrap();
+        let database = Database::start("test", &url, LEASE).unwrap();
         let follower = LogFollower::new(shared.into(), database, Arc::new(tables.clone()));
         Stepped { follower, authority, tables }
     }
@@ -120,11 +120,11 @@ async fn shared_store(url: &str) -> Store {
 /// A gateway that runs by itself.
 async fn joined(url: &str, name: &str) -> Store {
     let store = shared_store(url).await;
-    let StoreUrl::Postgres(target) = StoreUrl::parse(url).unwrap() else { unreachable!() };
+    let StoreUrl::Postgres(url) = StoreUrl::parse(url).unwrap() else { unreachable!() };
     let joining = Joining {
         identity: identity(name),
         metrics: Metrics::new().unwrap(),
-        target: Some(target),
+        url: Some(url),
         lease: LEASE,
         serves_stale: false,
         clock: Clock::Store(Arc::default()),

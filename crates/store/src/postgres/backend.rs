@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::schema;
 use super::session::{Patience, Session, WRITE};
-use super::target::PostgresTarget;
+use super::url::PostgresUrl;
 use crate::StoreError;
 use crate::sql::Transaction;
 use crate::steps::{self, Base};
@@ -31,14 +31,14 @@ impl PostgresBackend {
     /// Connects, and makes or migrates the tables. `unlock` runs in a transaction, which commits if
     /// it succeeds. Blocking.
     pub(crate) fn open<T, E: From<StoreError>>(
-        target: &PostgresTarget,
+        url: &PostgresUrl,
         unlock: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<(Self, T), E> {
         let patience = Patience { answer: DATABASE_MIGRATION, ..PATIENCE };
-        schema::prepare(&mut Session::new(target, patience)?)?;
-        let mut writer = Session::new(target, PATIENCE)?;
+        schema::prepare(&mut Session::new(url, patience)?)?;
+        let mut writer = Session::new(url, PATIENCE)?;
         let unlocked = writer.write(unlock)?;
-        let reader = Session::new(target, PATIENCE)?;
+        let reader = Session::new(url, PATIENCE)?;
         let backend = PostgresBackend {
             reader: Worker::start("store-reader", reader)?,
             writer: Worker::start("store-writer", writer)?,
@@ -75,11 +75,11 @@ impl PostgresBackend {
 /// Makes the tables where they are missing, and fills them: `work` runs in one transaction, which
 /// commits if it succeeds, and may take its time.
 pub(crate) fn fill<T, E: From<StoreError>>(
-    target: &PostgresTarget,
+    url: &PostgresUrl,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let patience = Patience { answer: DATABASE_MIGRATION, ..PATIENCE };
-    let mut session = Session::new(target, patience)?;
+    let mut session = Session::new(url, patience)?;
     schema::prepare(&mut session)?;
     let first = "SET LOCAL idle_in_transaction_session_timeout = 0;
          SELECT rev FROM state FOR UPDATE";
@@ -88,10 +88,10 @@ pub(crate) fn fill<T, E: From<StoreError>>(
 
 /// Reads an existing database without writing. `None` if it has no store yet, and one can be made.
 pub(crate) fn look<T, E: From<StoreError>>(
-    target: &PostgresTarget,
+    url: &PostgresUrl,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E> {
-    let mut session = Session::new(target, PATIENCE)?;
+    let mut session = Session::new(url, PATIENCE)?;
     session.read(|transaction| match steps::level(transaction, Base::Postgres)? {
         0 => schema::can_make(transaction).map(|()| None).map_err(E::from),
         _ => work(transaction).map(Some),

@@ -11,7 +11,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::target::PostgresTarget;
+use super::url::PostgresUrl;
 use crate::StoreError;
 
 /// The half of a connection that talks to the socket. It must be polled for the client to work.
@@ -19,16 +19,16 @@ pub(crate) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<S
 
 /// Connects to the first of the servers that takes writes.
 pub(crate) async fn connect(
-    target: &PostgresTarget,
+    url: &PostgresUrl,
     patience: Duration,
 ) -> Result<(Client, Wire), StoreError> {
     let until = Instant::now() + patience;
     let mut failed = StoreError::unavailable("no server is named");
-    for (index, left) in (0..target.servers()).zip((1..=target.servers()).rev()) {
+    for (index, left) in (0..url.servers()).zip((1..=url.servers()).rev()) {
         // An equal part of what is left: one that fails at once leaves all of it.
         let time = until.saturating_duration_since(Instant::now()) / left;
-        let server = target.server(index, time);
-        match answered(time, server.connect(target.tls.clone())).await {
+        let server = url.server(index, time);
+        match answered(time, server.connect(url.tls.clone())).await {
             Ok(connected) => return Ok(connected),
             Err(error) => failed = error,
         }

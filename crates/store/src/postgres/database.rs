@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::session::{Patience, Session};
-use super::target::PostgresTarget;
+use super::url::PostgresUrl;
 use crate::StoreError;
 use crate::sql::Transaction;
 use crate::worker::Worker;
@@ -14,21 +14,21 @@ impl Database {
     /// Connects with the first transaction. `patience` is the longest wait for an answer.
     pub(crate) fn start(
         name: &str,
-        target: &PostgresTarget,
+        url: &PostgresUrl,
         patience: Duration,
     ) -> Result<Self, StoreError> {
-        let session = Session::new(target, Patience { answer: patience, retry: patience / 2 })?;
+        let session = Session::new(url, Patience { answer: patience, retry: patience / 2 })?;
         Ok(Database(Worker::start(name, session)?))
     }
 
     /// Writes once, on a connection that ends then. Blocking.
     pub(crate) fn once<T>(
-        target: &PostgresTarget,
+        url: &PostgresUrl,
         patience: Duration,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let patience = Patience { answer: patience, retry: patience };
-        Session::new(target, patience)?.write(work)
+        Session::new(url, patience)?.write(work)
     }
 
     /// Reads in a transaction, all of one moment.

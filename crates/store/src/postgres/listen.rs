@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
 use super::connection::{Wire, connect};
-use super::target::PostgresTarget;
+use super::url::PostgresUrl;
 use crate::StoreError;
 
 /// Waits before another connection.
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Wakes each of `wakes` on the notifications of its channel, until `stopping`. Every `check`, the
 /// connection must still answer. `heard` is set by the first notification.
 pub(crate) async fn listen(
-    target: PostgresTarget,
+    url: PostgresUrl,
     wakes: Vec<(&'static str, Arc<Notify>)>,
     check: Duration,
     heard: Arc<AtomicBool>,
@@ -28,7 +28,7 @@ pub(crate) async fn listen(
 ) {
     while !*stopping.borrow_and_update() {
         let session = async {
-            let ended = hear(&target, &wakes, check, &heard).await;
+            let ended = hear(&url, &wakes, check, &heard).await;
             log::debug!("no notifications of the database for now: {ended:?}");
             sleep(PAUSE).await;
         };
@@ -40,12 +40,12 @@ pub(crate) async fn listen(
 }
 
 async fn hear(
-    target: &PostgresTarget,
+    url: &PostgresUrl,
     wakes: &[(&'static str, Arc<Notify>)],
     check: Duration,
     heard: &AtomicBool,
 ) -> Result<(), StoreError> {
-    let (client, mut wire) = connect(target, check).await?;
+    let (client, mut wire) = connect(url, check).await?;
     let channels: String = wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect();
     let checks = async {
         client.batch_execute(&channels).await?;

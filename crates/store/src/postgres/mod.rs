@@ -7,16 +7,16 @@ mod database;
 mod listen;
 mod schema;
 mod session;
-mod target;
 mod tls;
 mod transaction;
+mod url;
 
 pub(super) use backend::{DATABASE_ANSWER, PostgresBackend, fill, look};
 pub(super) use database::Database;
 pub(super) use listen::listen;
 pub(super) use schema::DATABASE_JOIN;
-pub use target::{PostgresTarget, TargetError};
 pub(super) use transaction::{PostgresRow, PostgresTransaction, storable};
+pub use url::{PostgresUrl, StoreUrlError};
 
 #[cfg(test)]
 #[path = "../../../../tests/support/postgres.rs"]

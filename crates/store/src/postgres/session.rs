@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::Client;
 
 use super::connection::{answered, connect, is_lost, within};
-use super::target::PostgresTarget;
 use super::transaction::PostgresTransaction;
+use super::url::PostgresUrl;
 use crate::StoreError;
 use crate::sql::Transaction;
 use rerouter_base::id::Random;
@@ -38,7 +38,7 @@ pub(crate) struct Patience {
 /// A connection, and the runtime that drives it.
 pub(crate) struct Session {
     runtime: Runtime,
-    target: PostgresTarget,
+    url: PostgresUrl,
     patience: Patience,
     /// None while there is no connection, or one that cannot be used again.
     client: Option<Client>,
@@ -49,11 +49,11 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session that connects with its first transaction.
-    pub(crate) fn new(target: &PostgresTarget, patience: Patience) -> Result<Self, StoreError> {
+    pub(crate) fn new(url: &PostgresUrl, patience: Patience) -> Result<Self, StoreError> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(StoreError::unavailable)?;
-        let target = target.clone();
-        Ok(Session { runtime, target, patience, client: None, failures: 0, due: None })
+        let url = url.clone();
+        Ok(Session { runtime, url, patience, client: None, failures: 0, due: None })
     }
 
     /// Runs `work` in a transaction that writes, which commits if it succeeds. All of all gateways
@@ -145,7 +145,7 @@ impl Session {
         {
             return Err(StoreError::Unavailable(why.clone()));
         }
-        match self.runtime.block_on(connect(&self.target, self.patience.answer)) {
+        match self.runtime.block_on(connect(&self.url, self.patience.answer)) {
             Ok((client, wire)) => {
                 // It ends with the client, or with the connection, which the client tells.
                 self.runtime.spawn(async move { drop(wire.await) });

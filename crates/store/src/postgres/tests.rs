@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::servers::{self, Cluster};
 use super::session::{Patience, Session};
-use super::target::PostgresTarget;
+use super::url::PostgresUrl;
 use crate::columns::Columns;
 use crate::fixtures::{key, user};
 use crate::sql::{NOW, Transaction, params};
@@ -73,8 +73,8 @@ async fn session<T: Send + 'static>(
     url: &str,
     work: impl FnOnce(&mut Session) -> T + Send + 'static,
 ) -> T {
-    let target = PostgresTarget::parse(url).unwrap();
-    let run = move || work(&mut Session::new(&target, PATIENCE).unwrap());
+    let url = PostgresUrl::parse(url).unwrap();
+    let run = move || work(&mut Session::new(&url, PATIENCE).unwrap());
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 

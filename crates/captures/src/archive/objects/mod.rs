@@ -2,7 +2,7 @@
 //! request waits for does, except reading a capture of another gateway.
 
 mod client;
-mod target;
+mod location;
 
 use std::fs::File;
 use std::future::Future;
@@ -21,7 +21,7 @@ use super::segment_folder::file_name;
 use rerouter_base::blocking::blocking;
 use rerouter_store::ByteRange;
 
-pub use target::ObjectTarget;
+pub use location::ObjectLocation;
 
 /// Bytes of a part of a segment on its way to or from an object store.
 const OBJECT_PART: usize = 8 << 20;

@@ -6,7 +6,7 @@ use super::{OBJECT_ERROR, OBJECT_PART};
 #[test]
 fn urls_name_a_store_and_nothing_else() {
     for good in ["file:///srv/captures", "s3://bucket", "s3://bucket/a/b", "gs://b/c", "az://b"] {
-        assert!(ObjectTarget::parse(good).is_ok(), "{good}");
+        assert!(ObjectLocation::parse(good).is_ok(), "{good}");
     }
     for (bad, why) in [
         ("bucket", "must be a URL"),
@@ -22,14 +22,14 @@ fn urls_name_a_store_and_nothing_else() {
         ("s3://key:secret-canary@bucket", "a bucket and a folder only"),
         ("s3://bucket?secret=canary", "a bucket and a folder only"),
     ] {
-        let told = ObjectTarget::parse(bad).unwrap_err();
+        let told = ObjectLocation::parse(bad).unwrap_err();
         assert!(told.contains(why) && !told.contains("canary"), "{bad}: {told}");
     }
 }
 
 #[test]
 fn what_is_missing_or_refused_is_told_without_the_text_of_the_server() {
-    let none = ObjectTarget::parse("az://b/c").unwrap().open(&|_| None);
+    let none = ObjectLocation::parse("az://b/c").unwrap().open(&|_| None);
     assert_eq!(none.err().unwrap(), "AZURE_STORAGE_ACCOUNT_NAME is not set");
     let refused = |said: &str| {
         let source = format!("403 Forbidden: {said}").into();
@@ -46,7 +46,7 @@ fn what_is_missing_or_refused_is_told_without_the_text_of_the_server() {
 async fn a_folder_is_of_the_store_that_claims_it_first() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file://{}", dir.path().display());
-    let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
+    let objects = ObjectLocation::parse(&url).unwrap().open(&|_| None).unwrap();
     for (mark, taken) in [("a", true), ("a", true), ("b", false), ("ab", false), ("a", true)] {
         assert_eq!(objects.claim(mark.to_owned()).await.is_ok(), taken, "{mark}");
     }
@@ -58,7 +58,7 @@ async fn a_folder_is_of_the_store_that_claims_it_first() {
 async fn segments_in_a_folder_are_whole_and_leave() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file://{}", dir.path().join("objects").display());
-    let objects = ObjectTarget::parse(&url).unwrap().open(&|_| None).unwrap();
+    let objects = ObjectLocation::parse(&url).unwrap().open(&|_| None).unwrap();
     let (file, copy) = (dir.path().join("segment"), dir.path().join("copy"));
     // More than a part, and a rest.
     let bytes: Vec<u8> = (0..OBJECT_PART + 1_000).map(|at| (at % 251) as u8).collect();

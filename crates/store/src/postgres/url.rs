@@ -35,7 +35,7 @@ const PARAMETERS: [&str; 11] = [
 
 /// A database of a PostgreSQL server, and how to reach it.
 #[derive(Clone)]
-pub struct PostgresTarget {
+pub struct PostgresUrl {
     pub(super) config: Box<Config>,
     pub(super) tls: MakeRustlsConnect,
     verification: Verification,
@@ -43,29 +43,29 @@ pub struct PostgresTarget {
 
 /// Why a URL cannot be used.
 #[derive(Debug, PartialEq, Eq)]
-pub enum TargetError {
+pub enum StoreUrlError {
     /// The URL itself is wrong.
     Url(&'static str),
     /// This machine lacks what it names.
     Machine(String),
 }
 
-impl fmt::Debug for PostgresTarget {
+impl fmt::Debug for PostgresUrl {
     /// Hides everything: any part may be from the environment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresTarget").finish_non_exhaustive()
+        f.debug_struct("PostgresUrl").finish_non_exhaustive()
     }
 }
 
-impl PostgresTarget {
+impl PostgresUrl {
     /// Whether a text is the URL of a PostgreSQL database, and no other store.
     pub(crate) fn is_url(text: &str) -> bool {
         text.starts_with("postgres://") || text.starts_with("postgresql://")
     }
 
     /// Reads a URL as libpq does, and the file of authorities that it names.
-    pub fn parse(url: &str) -> Result<PostgresTarget, TargetError> {
-        const MALFORMED: TargetError = TargetError::Url(
+    pub fn parse(url: &str) -> Result<PostgresUrl, StoreUrlError> {
+        const MALFORMED: StoreUrlError = StoreUrlError::Url(
             "must be `postgres://user:password@host/database`, with special characters as `%XX`",
         );
         let (url, ours) = split_parameters(url)?;
@@ -86,8 +86,8 @@ impl PostgresTarget {
             config.application_name("rerouter");
         }
         let tls = tls::connector(verification, ours.authorities.as_deref());
-        let tls = tls.map_err(TargetError::Machine)?;
-        Ok(PostgresTarget { config: config.into(), tls, verification })
+        let tls = tls.map_err(StoreUrlError::Machine)?;
+        Ok(PostgresUrl { config: config.into(), tls, verification })
     }
 
     /// How many servers there are to try, one after the other. The driver tries them itself, but
@@ -153,7 +153,7 @@ struct TlsParameters {
 
 impl TlsParameters {
     /// What libpq does for each word.
-    fn tls(&self) -> Result<(SslMode, Verification), TargetError> {
+    fn tls(&self) -> Result<(SslMode, Verification), StoreUrlError> {
         Ok(match (self.mode.as_deref().unwrap_or("prefer"), &self.authorities) {
             ("disable", _) => (SslMode::Disable, Verification::Nothing),
             ("prefer", _) => (SslMode::Prefer, Verification::Nothing),
@@ -161,7 +161,7 @@ impl TlsParameters {
             ("require", Some(_)) | ("verify-ca", _) => (SslMode::Require, Verification::Authority),
             ("verify-full", _) => (SslMode::Require, Verification::Full),
             _ => {
-                return Err(TargetError::Url(
+                return Err(StoreUrlError::Url(
                     "`sslmode` must be `disable`, `prefer`, `require`, `verify-ca` or \
                      `verify-full`",
                 ));
@@ -171,7 +171,7 @@ impl TlsParameters {
 }
 
 /// The URL without the parameters that the driver does not know, and those.
-fn split_parameters(url: &str) -> Result<(String, TlsParameters), TargetError> {
+fn split_parameters(url: &str) -> Result<(String, TlsParameters), StoreUrlError> {
     let mut ours = TlsParameters::default();
     // The driver takes everything before the first `@` for user and password.
     let from = url.find('@').unwrap_or(0);
@@ -191,7 +191,7 @@ fn split_parameters(url: &str) -> Result<(String, TlsParameters), TargetError> {
             // No other server is ever used.
             "target_session_attrs" if ["read-write", "primary"].contains(&value) => {}
             name if PARAMETERS.contains(&name) => kept.push(pair),
-            _ => return Err(TargetError::Url("has a parameter that is not supported")),
+            _ => return Err(StoreUrlError::Url("has a parameter that is not supported")),
         }
     }
     let kept = kept.join("&");
@@ -199,5 +199,5 @@ fn split_parameters(url: &str) -> Result<(String, TlsParameters), TargetError> {
 }
 
 #[cfg(test)]
-#[path = "target_tests.rs"]
+#[path = "url_tests.rs"]
 mod tests;

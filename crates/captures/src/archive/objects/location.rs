@@ -68,7 +68,7 @@ const AZURE: &[&str] = &[
 
 /// An object store, and where in it segments are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectTarget {
+pub struct ObjectLocation {
     scheme: StorageScheme,
     url: Url,
 }
@@ -81,13 +81,13 @@ enum StorageScheme {
     Azure,
 }
 
-impl fmt::Display for ObjectTarget {
+impl fmt::Display for ObjectLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.url.fmt(f)
     }
 }
 
-impl ObjectTarget {
+impl ObjectLocation {
     /// Reads a URL; what is wrong with it otherwise.
     pub fn parse(url: &str) -> Result<Self, &'static str> {
         let parts = url.to_ascii_lowercase().replace("%2e", ".");
@@ -118,7 +118,7 @@ impl ObjectTarget {
             }
             _ => {}
         }
-        Ok(ObjectTarget { scheme, url })
+        Ok(ObjectLocation { scheme, url })
     }
 
     /// The store, with what `variable` says of each variable.

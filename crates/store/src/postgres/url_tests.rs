@@ -1,7 +1,7 @@
 use super::*;
 
-fn refusal(url: &str) -> TargetError {
-    match PostgresTarget::parse(url) {
+fn refusal(url: &str) -> StoreUrlError {
+    match PostgresUrl::parse(url) {
         Ok(_) => panic!("{url} is accepted"),
         Err(why) => why,
     }
@@ -11,8 +11,8 @@ fn refusal(url: &str) -> TargetError {
 fn a_url_is_read_as_by_libpq() {
     let url = "postgresql://us%40er:p%40ss%2F@[::1]:6000,db.example.com/na%20me?\
                sslmode=require&application_name=mine&connect_timeout=1";
-    let target = PostgresTarget::parse(url).unwrap();
-    let config = &target.config;
+    let url = PostgresUrl::parse(url).unwrap();
+    let config = &url.config;
     assert_eq!(config.get_user(), Some("us@er"));
     assert_eq!(config.get_password(), Some(&b"p@ss/"[..]));
     assert_eq!(config.get_dbname(), Some("na me"));
@@ -22,11 +22,11 @@ fn a_url_is_read_as_by_libpq() {
     assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(1)));
     assert_eq!(config.get_ssl_mode(), SslMode::Require);
     // Each server is tried alone.
-    assert_eq!(target.servers(), 2);
-    let timeout = |ms| *target.server(0, Duration::from_millis(ms)).get_connect_timeout().unwrap();
+    assert_eq!(url.servers(), 2);
+    let timeout = |ms| *url.server(0, Duration::from_millis(ms)).get_connect_timeout().unwrap();
     assert_eq!(timeout(9_000), Duration::from_secs(1));
     assert_eq!(timeout(400), Duration::from_millis(400));
-    let second = target.server(1, Duration::from_secs(9));
+    let second = url.server(1, Duration::from_secs(9));
     assert_eq!(second.get_hosts(), [Host::Tcp("db.example.com".into())]);
     assert_eq!(second.get_ports(), [5432]);
     assert_eq!(second.get_password(), Some(&b"p@ss/"[..]));
@@ -34,11 +34,11 @@ fn a_url_is_read_as_by_libpq() {
     assert_eq!(second.get_ssl_mode(), SslMode::Require);
     for (words, good) in [("read-write", true), ("primary", true), ("any", false)] {
         let url = format!("postgres://u:p@a,b/r?target_session_attrs={words}");
-        assert_eq!(PostgresTarget::parse(&url).is_ok(), good, "{words}");
+        assert_eq!(PostgresUrl::parse(&url).is_ok(), good, "{words}");
     }
-    let lenient = PostgresTarget::parse("postgres://u:a/b?c@host/db").unwrap();
+    let lenient = PostgresUrl::parse("postgres://u:a/b?c@host/db").unwrap();
     assert_eq!(lenient.config.get_password(), Some(&b"a/b?c"[..]));
-    let socket = PostgresTarget::parse("postgres://%2Frun%2Fpostgresql/rerouter").unwrap();
+    let socket = PostgresUrl::parse("postgres://%2Frun%2Fpostgresql/rerouter").unwrap();
     assert_eq!(socket.config.get_hosts(), [Host::Unix("/run/postgresql".into())]);
     assert_eq!(socket.config.get_application_name(), Some("rerouter"));
 }
@@ -55,21 +55,21 @@ fn each_word_of_sslmode_says_what_is_checked() {
         ("?sslmode=verify-full", SslMode::Require, Full),
         ("?sslrootcert=system&sslmode=verify-full", SslMode::Require, Full),
     ] {
-        let parsed = PostgresTarget::parse(&format!("postgres://u:p@db.example.com/r{words}"));
-        let target = match parsed {
+        let parsed = PostgresUrl::parse(&format!("postgres://u:p@db.example.com/r{words}"));
+        let url = match parsed {
             // This machine may have no authorities of its own.
-            Err(TargetError::Machine(why)) if verification != Nothing => {
+            Err(StoreUrlError::Machine(why)) if verification != Nothing => {
                 assert!(why.contains("sslrootcert"), "{why}");
                 continue;
             }
             other => other.unwrap(),
         };
-        assert_eq!(target.config.get_ssl_mode(), mode, "{words}");
-        assert_eq!(target.verification, verification, "{words}");
-        assert_eq!(target.is_exposed(), verification != Full, "{words}");
+        assert_eq!(url.config.get_ssl_mode(), mode, "{words}");
+        assert_eq!(url.verification, verification, "{words}");
+        assert_eq!(url.is_exposed(), verification != Full, "{words}");
     }
     for host in ["localhost", "127.0.0.1", "[::1]", "%2Frun"] {
-        assert!(!PostgresTarget::parse(&format!("postgres://u:p@{host}/r")).unwrap().is_exposed());
+        assert!(!PostgresUrl::parse(&format!("postgres://u:p@{host}/r")).unwrap().is_exposed());
     }
 }
 
@@ -90,11 +90,11 @@ fn a_url_that_cannot_be_used_is_refused_without_being_quoted() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let wanted =
         format!("postgres://u:p@host/db?sslmode=verify-full&sslrootcert={}", file.path().display());
-    assert!(matches!(refusal(&wanted), TargetError::Machine(_)), "an empty file");
+    assert!(matches!(refusal(&wanted), StoreUrlError::Machine(_)), "an empty file");
 }
 
 #[test]
 fn debug_shows_nothing() {
-    let target = PostgresTarget::parse("postgres://u:canary@canary-host/canary").unwrap();
-    assert!(!format!("{target:?}").contains("canary"));
+    let url = PostgresUrl::parse("postgres://u:canary@canary-host/canary").unwrap();
+    assert!(!format!("{url:?}").contains("canary"));
 }
