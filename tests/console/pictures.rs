@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rerouter::internals::id::{KeyId, UserId};
-use rerouter::internals::store::{LatencyCounts, Store, UsageKey, UsageSums, usage_slot};
+use rerouter::internals::store::{LatencyCounts, Store, UsageKey, UsageSums, usage_interval_start};
 use serde_json::json;
 
 use crate::support::browser::{EMAIL, account, drive};
@@ -132,7 +132,7 @@ async fn fill_usage(gateway: &Gateway, keys: &[Key], users: &[String], now: Time
                     first_token.add(&LatencyCounts::one(spread / 4));
                 }
                 let key = UsageKey {
-                    at: usage_slot(at),
+                    at: usage_interval_start(at),
                     user: UserId::known(user),
                     key: Some(KeyId::known(&key.id)),
                     model: Some((*model).into()),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use rerouter::internals::clock::rfc3339;
 use rerouter::internals::id::{KeyId, Random, RequestId, UserId};
-use rerouter::internals::store::{LatencyCounts, Store, UsageKey, UsageSums, usage_slot};
+use rerouter::internals::store::{LatencyCounts, Store, UsageKey, UsageSums, usage_interval_start};
 use serde_json::{Value, json};
 
 use crate::support::browser::{EMAIL, PASSWORD, account};
@@ -185,7 +185,7 @@ async fn fill_usage(store: &Store, captures: u64, now: Timestamp) -> usize {
     let mut requests = traffic(captures, now).peekable();
     while let Some(request) = requests.next() {
         let key = UsageKey {
-            at: usage_slot(request.at),
+            at: usage_interval_start(request.at),
             user: UserId::known(&user_id(request.user)),
             key: Some(KeyId::known(&key_id(request.key))),
             model: Some(format!("a/{}", request.model).into()),
@@ -224,7 +224,7 @@ async fn fill_usage(store: &Store, captures: u64, now: Timestamp) -> usize {
 /// Writes the usage of [`BUSY_KEYS`].
 async fn fill_busy_keys(store: &Store, now: Timestamp) {
     for hour in 0..7 * 24 {
-        let at = usage_slot(now - SignedDuration::from_hours(hour));
+        let at = usage_interval_start(now - SignedDuration::from_hours(hour));
         let of_key = |key: u64| {
             let key = UsageKey {
                 at,

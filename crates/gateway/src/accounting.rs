@@ -9,7 +9,7 @@ use rerouter_base::money::nano_usd;
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_core::app::App;
 use rerouter_routing::Routing;
-use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_slot};
+use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_interval_start};
 
 /// Who pays for a call, and the estimate of its prompt.
 pub(super) struct CallAccount {
@@ -51,7 +51,7 @@ impl CallAccount {
         let (user, key) = self.payer.clone();
         let decision = head.decision.as_ref();
         let key = UsageKey {
-            at: usage_slot(head.created_at),
+            at: usage_interval_start(head.created_at),
             user,
             key,
             model: outcome.target().map(|target| target.entry().name.clone()),

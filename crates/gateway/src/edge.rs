@@ -56,11 +56,11 @@ impl HttpService for Edge {
         exchange.skip_drain = standby;
         // The session stays here, outside of the code that may panic, so that the client can be
         // answered after a panic.
-        let mut slot = Some(session);
-        let serving = AssertUnwindSafe(self.0.serve(&mut slot, &mut exchange, standby, shutdown))
+        let mut holder = Some(session);
+        let serving = AssertUnwindSafe(self.0.serve(&mut holder, &mut exchange, standby, shutdown))
             .catch_unwind()
             .await;
-        let ended = match (serving, slot.as_deref_mut()) {
+        let ended = match (serving, holder.as_deref_mut()) {
             (Ok(ended), _) => ended,
             (Err(_), Some(session)) => {
                 Box::pin(respond::panicked(app, session, &mut exchange)).await.0
@@ -71,7 +71,7 @@ impl HttpService for Edge {
             }
         };
         exchange.close(app, ended.status, ended.sent);
-        service::finish(slot?, ended.reusable && !standby).await
+        service::finish(holder?, ended.reusable && !standby).await
     }
 
     async fn refuse(&self, session: &mut ServerSession, came: &[u8], error: Error) {

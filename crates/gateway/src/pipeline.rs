@@ -68,17 +68,17 @@ impl Pipeline {
         Pipeline { app, proxy }
     }
 
-    /// Answers one request whose head has been read. Its session is in `slot` but while the engine
-    /// has it. `standby`: the connection has only a reserve slot.
+    /// Answers one request whose head has been read. Its session is in `holder` but while the
+    /// engine has it. `standby`: the connection has only a reserve slot.
     pub(super) async fn serve(
         &self,
-        slot: &mut Option<Box<ServerSession>>,
+        holder: &mut Option<Box<ServerSession>>,
         exchange: &mut HttpExchange,
         standby: bool,
         shutdown: &ShutdownWatch,
     ) -> RequestEnd {
-        let reply = self.answer(slot, exchange, standby, shutdown).await;
-        match (reply, slot.as_deref_mut()) {
+        let reply = self.answer(holder, exchange, standby, shutdown).await;
+        match (reply, holder.as_deref_mut()) {
             (Ok(StageReply::Written(ended)), _) => ended,
             // Boxed: the future of a relayed answer is moved several times and has no room for it.
             (reply, Some(session)) => Box::pin(respond(&self.app, session, exchange, reply)).await,
@@ -89,12 +89,12 @@ impl Pipeline {
     /// The stages that every request passes, then those of its kind.
     async fn answer(
         &self,
-        slot: &mut Option<Box<ServerSession>>,
+        holder: &mut Option<Box<ServerSession>>,
         exchange: &mut HttpExchange,
         standby: bool,
         shutdown: &ShutdownWatch,
     ) -> Result<StageReply, Rejection> {
-        let Some(session) = slot.as_deref_mut() else {
+        let Some(session) = holder.as_deref_mut() else {
             return Ok(StageReply::Written(RequestEnd::GONE));
         };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
@@ -113,7 +113,7 @@ impl Pipeline {
         match admitted.route().responder {
             Responder::Inference(endpoint) => {
                 // Boxed: the futures around it are moved several times.
-                Box::pin(self.inference(slot, exchange, endpoint, &admitted, shutdown)).await
+                Box::pin(self.inference(holder, exchange, endpoint, &admitted, shutdown)).await
             }
             Responder::Direct(handler, takes) => {
                 let call = (Management::Whole(handler), takes);
@@ -210,14 +210,14 @@ impl Pipeline {
     /// A live inference call.
     async fn inference(
         &self,
-        slot: &mut Option<Box<ServerSession>>,
+        holder: &mut Option<Box<ServerSession>>,
         exchange: &mut HttpExchange,
         endpoint: Endpoint,
         admitted: &Admission,
         shutdown: &ShutdownWatch,
     ) -> Result<StageReply, Rejection> {
         let app = &self.app;
-        let Some(session) = slot.as_deref_mut() else {
+        let Some(session) = holder.as_deref_mut() else {
             return Ok(StageReply::Written(RequestEnd::GONE));
         };
         let kind = BodyRules::Inference(endpoint);
@@ -261,10 +261,10 @@ impl Pipeline {
         call.progress().slot = permit.take_slot();
         // Without the wait for the client's bytes.
         app.metrics.overhead(exchange.started.elapsed().saturating_sub(received.waited));
-        *slot = proxy(&self.proxy, slot.take(), &call, shutdown).await;
+        *holder = proxy(&self.proxy, holder.take(), &call, shutdown).await;
         let outcome = Outcome::take(&call, record.prompt_tokens());
         allowance::settle(permit, &outcome);
-        let (ended, added) = match slot.as_deref_mut() {
+        let (ended, added) = match holder.as_deref_mut() {
             Some(session) => conclude(app, session, exchange, &call, &outcome).await,
             None => (RequestEnd::GONE, Bytes::new()),
         };

@@ -96,7 +96,7 @@ pub use usage::{BudgetGrant, BudgetShare, SpendWish};
 pub use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
 pub use usage_sums::{BatchNumber, UsageBatch, UsageInterval};
-pub use usage_sums::{UsageKey, UsageSums, usage_slot};
+pub use usage_sums::{UsageKey, UsageSums, usage_interval_start};
 pub use users::ChangeUser;
 
 #[cfg(any(test, feature = "testing"))]

@@ -86,7 +86,7 @@ pub(super) static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
 /// What usage is summed by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UsageKey {
-    /// When its five minutes begin, as [`usage_slot`] gives it.
+    /// When its five minutes begin, as [`usage_interval_start`] gives it.
     pub at: i64,
     pub user: UserId,
     /// The key; none if a session called.
@@ -104,7 +104,7 @@ pub struct UsageKey {
 }
 
 /// The begin of the five minutes that `at` is in, in seconds since the epoch.
-pub fn usage_slot(at: Timestamp) -> i64 {
+pub fn usage_interval_start(at: Timestamp) -> i64 {
     UsageInterval::FiveMinutes.begin(at.as_second())
 }
 

@@ -76,7 +76,7 @@ pub(super) async fn register(call: Call<'_>, new: NewAccount) -> Result<Answer<R
     new.name.as_deref().map_or(Ok(()), check_name)?;
     let now = call.now();
     app.throttle.check_registration(client.address, now)?;
-    let place = app.passwords.slot(client.address)?;
+    let slot = app.passwords.slot(client.address)?;
     app.throttle.register(client.address, now)?;
     app.auth.count_registration(&app.store, client.address).await?;
     if app.auth.user_by_email(&email).is_some() {
@@ -87,7 +87,7 @@ pub(super) async fn register(call: Call<'_>, new: NewAccount) -> Result<Answer<R
         email,
         name: new.name,
         role: Role::User,
-        password: app.passwords.hash_at(place, new.password).await?,
+        password: app.passwords.hash_at(slot, new.password).await?,
         disabled: false,
         labels: std::collections::BTreeMap::new(),
         limits: Default::default(),
@@ -106,13 +106,13 @@ pub(super) async fn login(call: Call<'_>, asked: Login) -> Result<Answer<LoggedI
     check_shown_password("password", &password)?;
     app.throttle.check_login(&email, client.address, app.clock.now())?;
     // Before the throttle: a request refused for lack of capacity is not an attempt.
-    let place = app.passwords.slot(client.address)?;
+    let slot = app.passwords.slot(client.address)?;
     app.throttle.login(&email, client.address, app.clock.now())?;
     app.auth.count_login(&app.store, &email, client.address).await?;
     let user = app.auth.user_by_email(&email);
     let verified = app
         .passwords
-        .verify_at(place, user.as_ref().map(|user| user.password.clone()), password)
+        .verify_at(slot, user.as_ref().map(|user| user.password.clone()), password)
         .await?;
     let known = user.as_ref().map(|user| user.id.clone());
     let Some(user) = user.filter(|user| verified && !user.disabled) else {
@@ -169,10 +169,10 @@ pub(super) async fn password(call: Call<'_>, asked: PasswordChange) -> Result<An
     check_shown_password("current_password", &current)?;
     check_new_password("new_password", &new)?;
     app.throttle.check_login(&user.email, client.address, app.clock.now())?;
-    let (place, next) = (app.passwords.slot(None)?, app.passwords.slot(None)?);
+    let (slot, next) = (app.passwords.slot(None)?, app.passwords.slot(None)?);
     app.throttle.login(&user.email, client.address, app.clock.now())?;
     app.auth.count_login(&app.store, &user.email, client.address).await?;
-    if !app.passwords.verify_at(place, Some(user.password.clone()), current).await? {
+    if !app.passwords.verify_at(slot, Some(user.password.clone()), current).await? {
         note_refusal(app, who, request, Some(&user.id));
         return Err(Error::new(Kind::Unauthorized, "The current password is wrong."));
     }

@@ -1,20 +1,20 @@
-//! A sliding window of two counts: a ring of slots, so that memory and work do not grow with
+//! A sliding window of two counts: a ring of buckets, so that memory and work do not grow with
 //! traffic.
 
-/// Two counts over the last `N` slots.
+/// Two counts over the last `N` buckets.
 #[derive(Debug)]
 pub(super) struct SlidingWindow<const N: usize> {
-    slots: [(u32, u32); N],
-    /// Number of the newest slot: time since the epoch divided by `width`.
+    buckets: [(u32, u32); N],
+    /// Number of the newest bucket: time since the epoch divided by `width`.
     newest: i64,
-    /// Width of a slot in microseconds.
+    /// Width of a bucket in microseconds.
     width: i64,
 }
 
 impl<const N: usize> SlidingWindow<N> {
     /// An empty window over `span_us` microseconds.
     pub(super) fn new(span_us: i64) -> Self {
-        SlidingWindow { slots: [(0, 0); N], newest: i64::MIN, width: Self::width_of(span_us) }
+        SlidingWindow { buckets: [(0, 0); N], newest: i64::MIN, width: Self::width_of(span_us) }
     }
 
     fn width_of(span_us: i64) -> i64 {
@@ -31,41 +31,41 @@ impl<const N: usize> SlidingWindow<N> {
     /// Adds to both counts at `at`, in microseconds since the epoch.
     pub(super) fn add(&mut self, at: i64, first: u32, second: u32) {
         self.advance(at);
-        if let Some(slot) = self.slots.get_mut(Self::place(self.newest)) {
-            *slot = (slot.0.saturating_add(first), slot.1.saturating_add(second));
+        if let Some(bucket) = self.buckets.get_mut(Self::place(self.newest)) {
+            *bucket = (bucket.0.saturating_add(first), bucket.1.saturating_add(second));
         }
     }
 
     /// Both sums over the span that ends at `at`.
     pub(super) fn sums(&mut self, at: i64) -> (u64, u64) {
         self.advance(at);
-        self.slots
+        self.buckets
             .iter()
-            .fold((0, 0), |sum, slot| (sum.0 + u64::from(slot.0), sum.1 + u64::from(slot.1)))
+            .fold((0, 0), |sum, bucket| (sum.0 + u64::from(bucket.0), sum.1 + u64::from(bucket.1)))
     }
 
     pub(super) fn clear(&mut self) {
-        self.slots = [(0, 0); N];
+        self.buckets = [(0, 0); N];
     }
 
-    fn place(slot: i64) -> usize {
-        usize::try_from(slot.rem_euclid(i64::try_from(N).unwrap_or(1))).unwrap_or(0)
+    fn place(bucket: i64) -> usize {
+        usize::try_from(bucket.rem_euclid(i64::try_from(N).unwrap_or(1))).unwrap_or(0)
     }
 
-    /// Moves on to the slot of `at` and clears the slots between. A clock that went back by less
-    /// than the span counts in the newest slot; by more, the window starts over.
+    /// Moves on to the bucket of `at` and clears the buckets between. A clock that went back by less
+    /// than the span counts in the newest bucket; by more, the window starts over.
     fn advance(&mut self, at: i64) {
-        let slot = at.div_euclid(self.width);
-        let slots = i64::try_from(N).unwrap_or(1);
-        let ahead = slot.saturating_sub(self.newest);
-        if ahead >= slots || ahead <= -slots {
+        let bucket = at.div_euclid(self.width);
+        let buckets = i64::try_from(N).unwrap_or(1);
+        let ahead = bucket.saturating_sub(self.newest);
+        if ahead >= buckets || ahead <= -buckets {
             self.clear();
-            self.newest = slot;
+            self.newest = bucket;
             return;
         }
-        while self.newest < slot {
+        while self.newest < bucket {
             self.newest += 1;
-            if let Some(entry) = self.slots.get_mut(Self::place(self.newest)) {
+            if let Some(entry) = self.buckets.get_mut(Self::place(self.newest)) {
                 *entry = (0, 0);
             }
         }
@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_is_that_of_the_slots_in_reach(
+        fn the_sum_is_that_of_the_buckets_in_reach(
             steps in prop::collection::vec(0i64..4_000_000, 1..60),
         ) {
             let mut window = SlidingWindow::<10>::new(10_000_000);

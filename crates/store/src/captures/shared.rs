@@ -1,5 +1,5 @@
 //! The index of captures in PostgreSQL, which several gateways share. Each inserts rows of its own
-//! segments, whose numbers are in its slot; each reads and deletes all.
+//! segments, whose numbers have its prefix; each reads and deletes all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,8 +18,8 @@ const CAPTURE_DATABASE_ANSWER: Duration = Duration::from_secs(5);
 
 /// Rows of one statement.
 const ROWS_TOGETHER: usize = 64;
-/// Segments that a slot has numbers for.
-const SLOT_BITS: u32 = 32;
+/// Bits of a segment's number below the prefix of its data directory.
+const SEGMENT_BITS: u32 = 32;
 /// The lock between inserts, which share it, and deletions. The number has no meaning, and is of no
 /// other program.
 const LOCK: i64 = 7_263_480_254_919_331_448;
@@ -32,7 +32,8 @@ pub(crate) struct SharedCaptures {
     instance: String,
     /// The name of its data directory.
     directory: String,
-    slot: i64,
+    /// The high bits of its segments' numbers.
+    prefix: i64,
     /// The local database may hold rows that PostgreSQL lacks.
     spooled: AtomicBool,
     /// An insert failed, and not all rows that came since have been moved: others join them, and
@@ -44,14 +45,14 @@ impl SharedCaptures {
     /// Connects. Blocking.
     pub(crate) fn open(url: &PostgresUrl, names: DirectoryNames) -> Result<Self, StoreError> {
         let database = |name| Database::start(name, url, CAPTURE_DATABASE_ANSWER);
-        let slot =
-            Database::once(url, DATABASE_ANSWER, |transaction| slot(transaction, &names))?;
+        let prefix =
+            Database::once(url, DATABASE_ANSWER, |transaction| take_prefix(transaction, &names))?;
         Ok(SharedCaptures {
             writer: database("store-captures-shared")?,
             reader: database("store-captures-reader")?,
             instance: names.instance,
             directory: names.directory,
-            slot,
+            prefix,
             spooled: AtomicBool::new(true),
             away: AtomicBool::new(false),
         })
@@ -90,8 +91,8 @@ impl SharedCaptures {
 
     /// The numbers of segments of this gateway: the first, and the last.
     pub(super) fn numbers(&self) -> (i64, i64) {
-        let first = self.slot << SLOT_BITS;
-        (first, first | ((1 << SLOT_BITS) - 1))
+        let first = self.prefix << SEGMENT_BITS;
+        (first, first | ((1 << SEGMENT_BITS) - 1))
     }
 
     pub(super) fn is_away(&self) -> bool {
@@ -112,16 +113,17 @@ impl SharedCaptures {
     }
 }
 
-/// The slot of the data directory of this name, for the gateway that uses it now.
-fn slot(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<i64, StoreError> {
+/// The prefix of the data directory of this name, for the gateway that uses it now.
+fn take_prefix(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<i64, StoreError> {
     let names = params![names.directory, names.instance];
     let find = "UPDATE capture_slots SET instance = ?2 WHERE directory = ?1 RETURNING slot";
-    if let Some(slot) = transaction.int(find, &names)? {
-        return Ok(slot);
+    if let Some(prefix) = transaction.int(find, &names)? {
+        return Ok(prefix);
     }
     let add = "INSERT INTO capture_slots (directory, instance) VALUES (?1, ?2) RETURNING slot";
-    let slot = transaction.int(add, &names)?;
-    slot.filter(|slot| (1..1 << (62 - SLOT_BITS)).contains(slot))
+    let prefix = transaction.int(add, &names)?;
+    prefix
+        .filter(|prefix| (1..1 << (62 - SEGMENT_BITS)).contains(prefix))
         .ok_or_else(|| StoreError::unavailable("no slot for the captures of this gateway"))
 }
 
@@ -133,7 +135,7 @@ pub(super) fn gateway_of(
     let find = "SELECT coalesce(max(g.name), s.instance) FROM capture_slots s
         LEFT JOIN gateways g ON g.instance = s.instance
         WHERE s.slot = ?1 GROUP BY s.instance";
-    transaction.row(find, &params![segment >> SLOT_BITS], |row| Columns::of(row).get())
+    transaction.row(find, &params![segment >> SEGMENT_BITS], |row| Columns::of(row).get())
 }
 
 /// Inserts captures and updates their segment. What was deleted before it comes is not stored.

@@ -23,7 +23,7 @@ use crate::tests::{Bed, suite};
 use crate::{
     BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, Opening, SpendWish, Store, StoreError,
     StoreUrl, UsageBatch, UsageInterval, UsageKey, UsageQuery, UsageSums, WrappedRootKey,
-    check_takeover, usage_slot,
+    check_takeover, usage_interval_start,
 };
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::{Random, UserId};
@@ -112,7 +112,7 @@ async fn ten_stores_that_open_an_empty_database_at_once_make_one_schema_and_one_
 
 fn usage_of(user: &str, recipe: &str) -> UsageKey {
     UsageKey {
-        at: usage_slot(at(0)),
+        at: usage_interval_start(at(0)),
         user: UserId::known(user),
         key: None,
         model: None,

@@ -8,14 +8,15 @@ use jiff::Timestamp;
 use super::*;
 use crate::usage::SpendRow;
 use crate::{
-    BudgetGrant, BudgetShare, LatencyCounts, SpendWish, UsageInterval, UsageOrder, usage_slot,
+    BudgetGrant, BudgetShare, LatencyCounts, SpendWish, UsageInterval, UsageOrder,
+    usage_interval_start,
 };
 
 /// At noon of a day.
 fn usage_of(day: &str, user: &str, model: &str, replay: bool) -> UsageKey {
     let noon: Timestamp = format!("{day}T12:00:00Z").parse().unwrap();
     UsageKey {
-        at: usage_slot(noon),
+        at: usage_interval_start(noon),
         user: UserId::known(user),
         key: (user == "usr_ann").then(|| KeyId::known("key_1")),
         model: (!model.is_empty()).then(|| model.into()),
@@ -114,7 +115,10 @@ pub(crate) async fn usage_is_summed_by_hour_and_by_five_minutes(bed: &impl Bed) 
     let store = bed.open().await;
     let at = |time: &str| format!("2026-11-01T{time}Z").parse::<Timestamp>().unwrap();
     let used = |time: &str, user: &str, requests: u64, took: u64| {
-        let key = UsageKey { at: usage_slot(at(time)), ..usage_of("2026-11-01", user, "m", false) };
+        let key = UsageKey {
+            at: usage_interval_start(at(time)),
+            ..usage_of("2026-11-01", user, "m", false)
+        };
         let took = LatencyCounts::one(Duration::from_millis(took));
         (key, UsageSums { took, first_token: took, ..sums(requests) })
     };

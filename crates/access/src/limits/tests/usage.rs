@@ -3,14 +3,14 @@
 use super::*;
 use crate::limits::ledger::{USAGE_DAYS, USAGE_RECENT_INTERVAL_S};
 use rerouter_store::Reach;
-use rerouter_store::{UsageInterval, usage_slot};
+use rerouter_store::{UsageInterval, usage_interval_start};
 
 #[tokio::test]
 async fn usage_is_summed_by_day_and_survives_a_failing_store() {
     let world = World::new(Limits::default()).await;
     let limiter = world.start().await;
     let key = |model: Option<&str>, replay: bool| UsageKey {
-        at: usage_slot(at(0)),
+        at: usage_interval_start(at(0)),
         user: world.user.id.clone(),
         key: None,
         model: model.map(Arc::from),
@@ -71,7 +71,7 @@ async fn recent_usage_follows_that_of_days() {
     let world = World::new(Limits::default()).await;
     let limiter = world.start().await;
     let key = || UsageKey {
-        at: usage_slot(at(0)),
+        at: usage_interval_start(at(0)),
         user: world.user.id.clone(),
         key: None,
         model: None,
@@ -113,7 +113,7 @@ async fn usage_beyond_measure_holds_nothing_up() {
     let most = u64::MAX;
     for model in ["a/m", "a/m", "b/m"] {
         let key = UsageKey {
-            at: usage_slot(at(0)),
+            at: usage_interval_start(at(0)),
             user: world.user.id.clone(),
             key: None,
             model: Some(model.into()),

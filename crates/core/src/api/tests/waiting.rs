@@ -72,15 +72,15 @@ async fn a_user_of_who_is_an_admin_no_more_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_login_without_a_place_to_be_checked_is_no_try() {
+async fn a_login_without_a_slot_to_be_checked_is_no_try() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
     let asked = |password: &str| {
         request("/v1/auth/login", Some(json!({"email": "ann@example.com", "password": password})))
     };
-    let mut places = Vec::new();
-    while let Ok(place) = world.app.passwords.slot(None) {
-        places.push(place);
+    let mut slots = Vec::new();
+    while let Ok(slot) = world.app.passwords.slot(None) {
+        slots.push(slot);
     }
     for _ in 0..50 {
         let refused = pin::login(&world.app, &Principal::Anonymous, &asked("correct horse"))
@@ -105,17 +105,17 @@ async fn a_login_without_a_place_to_be_checked_is_no_try() {
                 .unwrap_err();
         assert_eq!(refused.kind(), Kind::Unavailable);
     }
-    drop(places);
+    drop(slots);
     assert!(
         pin::login(&world.app, &Principal::Anonymous, &asked("correct horse")).await.is_ok(),
         "none of them counted"
     );
     world.user("eve@example.com").await;
-    // Who has tried too often is told so, place or none.
+    // Who has tried too often is told so, with a slot or without.
     while pin::login(&world.app, &Principal::Anonymous, &asked("wrong")).await.unwrap_err().kind()
         == Kind::Unauthorized
     {}
-    let _places: Vec<_> = std::iter::from_fn(|| world.app.passwords.slot(None).ok()).collect();
+    let _slots: Vec<_> = std::iter::from_fn(|| world.app.passwords.slot(None).ok()).collect();
     let told =
         pin::login(&world.app, &Principal::Anonymous, &asked("correct horse")).await.unwrap_err();
     assert_eq!(told.kind(), Kind::RateLimited);
