@@ -33,6 +33,7 @@ mod handle;
 mod handover;
 mod key_changes;
 mod keys;
+mod last_used;
 mod latency;
 mod limits;
 mod load;
@@ -47,16 +48,15 @@ mod rows;
 mod sessions;
 mod settings;
 mod sharing;
+mod spend;
 mod spend_recalls;
 mod sql;
 mod sqlite;
 mod steps;
 mod transaction;
-mod usage;
 mod usage_query;
 mod usage_sums;
 mod users;
-mod uses;
 mod value;
 mod worker;
 
@@ -92,7 +92,7 @@ pub use rows::{
     PreviousNodeSecret, Registration, Role, Seen, SessionRow, UserRow,
 };
 pub use settings::{OnLeaseLost, StoreSettings, StoreUrl};
-pub use usage::{BudgetGrant, BudgetShare, SpendWish};
+pub use spend::{BudgetGrant, BudgetShare, SpendWish};
 pub use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
 pub use usage_sums::{BatchNumber, UsageBatch, UsageInterval};

@@ -35,7 +35,7 @@ impl Auth {
     /// Takes in when other gateways saw keys and sessions last. To be called about every minute.
     pub async fn learn_uses(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let since = now.checked_sub(3 * SWEEP_INTERVAL).unwrap_or(now);
-        let uses = store.uses_since(since).await?;
+        let uses = store.last_uses_since(since).await?;
         uses.keys.iter().for_each(|(id, at)| self.0.keys.learn_use(id, *at));
         uses.sessions.iter().for_each(|(id, at)| self.0.sessions.learn_use(id, *at));
         Ok(())

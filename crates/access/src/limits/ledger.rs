@@ -279,7 +279,8 @@ impl Limiter {
             recalls: wish.recalls,
             reserved: wish.reserved,
         });
-        let kept = store.write_usage(spend.collect(), batch.clone().unwrap_or_default()).await;
+        let kept =
+            store.write_spend_and_usage(spend.collect(), batch.clone().unwrap_or_default()).await;
         match batch {
             Some(batch) if kept.is_err() => lock(&self.pending).take_back(batch),
             Some(batch) => {
@@ -355,7 +356,7 @@ impl Limiter {
         let oldest =
             now.checked_sub(Duration::from_secs(86_400 * USAGE_DAYS.unsigned_abs())).map_or(0, day);
         let month = period(Per::Month, now);
-        store.trim_usage(month, oldest).await?;
+        store.trim_spend_and_usage(month, oldest).await?;
         // Requests of yesterday may be under way.
         let yesterday = now.checked_sub(Duration::from_secs(86_400)).map_or(0, day);
         store.trim_shares(month, yesterday).await?;

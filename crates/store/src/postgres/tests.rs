@@ -142,10 +142,10 @@ async fn a_batch_of_usage_that_is_written_again_counts_once() {
         [(1, batch(7, 1, 1)), (3, batch(7, 2, 2)), (7, batch(8, 1, 4)), (15, batch(7, 3, 8))]
     {
         faults.lose_answers(1);
-        store.write_usage(Vec::new(), batch.clone()).await.unwrap_err();
+        store.write_spend_and_usage(Vec::new(), batch.clone()).await.unwrap_err();
         faults.fail_writes(1);
-        store.write_usage(Vec::new(), batch.clone()).await.unwrap_err();
-        store.write_usage(Vec::new(), batch.clone()).await.unwrap();
+        store.write_spend_and_usage(Vec::new(), batch.clone()).await.unwrap_err();
+        store.write_spend_and_usage(Vec::new(), batch.clone()).await.unwrap();
         assert_eq!(total(UsageInterval::Day).await, wanted);
         // Its sums by the hour are batches of another writer.
         let number = batch.number.map(|number| BatchNumber { writer: -number.writer, ..number });
@@ -173,7 +173,7 @@ async fn a_grant_whose_answer_was_lost_is_no_others() {
         let share = BudgetShare { holder, held, wanted, least, budget: 100, others: None };
         let (subject, period) = ("key_1".into(), 20_261_101);
         let wish = SpendWish { subject, period, share, recalls: false, reserved: 0 };
-        Ok::<_, StoreError>(store.write_usage(vec![wish], Vec::new()).await?[0])
+        Ok::<_, StoreError>(store.write_spend_and_usage(vec![wish], Vec::new()).await?[0])
     };
     let grant = |held, others| BudgetGrant { held, others, reserved: 0 };
     faults.lose_answers(2);

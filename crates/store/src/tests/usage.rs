@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::*;
-use crate::usage::SpendRow;
+use crate::spend::SpendRow;
 use crate::{
     BudgetGrant, BudgetShare, LatencyCounts, SpendWish, UsageInterval, UsageOrder,
     usage_interval_start,
@@ -60,7 +60,7 @@ pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
             (usage_of("2026-11-02", "usr_Bob", "openai/gpt-5", false), 8),
         ];
         let usage = usage.map(|(key, requests)| (key, sums(requests)));
-        store.write_usage(Vec::new(), usage.to_vec()).await.unwrap();
+        store.write_spend_and_usage(Vec::new(), usage.to_vec()).await.unwrap();
     }
     let all = || UsageQuery { until: 20_261_103, limit: 10, ..UsageQuery::default() };
     let by = |group_by: &[UsageColumn]| UsageQuery { group_by: group_by.to_vec(), ..all() };
@@ -104,9 +104,9 @@ pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     }
     let one_day = UsageQuery { since: 20_261_101, until: 20_261_102, ..all() };
     assert_eq!(groups(&store, one_day).await, [named(&[], 2, 4)]);
-    store.trim_usage(0, 20_261_102).await.unwrap();
+    store.trim_spend_and_usage(0, 20_261_102).await.unwrap();
     assert_eq!(groups(&store, all()).await, [named(&[], 24, 0)]);
-    store.trim_usage(0, 20_261_103).await.unwrap();
+    store.trim_spend_and_usage(0, 20_261_103).await.unwrap();
     assert_eq!(groups(&store, all()).await, [named(&[], 0, 0)]);
     assert_eq!(groups(&store, by(&[User])).await, []);
 }
@@ -190,7 +190,7 @@ pub(crate) async fn a_sum_stops_at_its_bound(bed: &impl Bed) {
     for (nano, expected) in [(most - 1, most - 1), (1, most), (u64::MAX, most)] {
         let added = UsageSums { nano, requests: 1, ..UsageSums::default() };
         let usage = vec![(usage_of("2026-11-01", "usr_ann", "m", false), added)];
-        store.write_usage(Vec::new(), usage).await.unwrap();
+        store.write_spend_and_usage(Vec::new(), usage).await.unwrap();
         let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
         assert_eq!(store.usage(query).await.unwrap()[0].own.nano, expected);
     }
@@ -217,15 +217,15 @@ pub(crate) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed: &impl Be
         reserved: 0,
     };
     let usage = || vec![(usage_of("2026-11-01", "usr_ann", "m", false), sums(1))];
-    store.write_usage(vec![wish("key_1", 20_261_101, 7)], usage()).await.unwrap();
+    store.write_spend_and_usage(vec![wish("key_1", 20_261_101, 7)], usage()).await.unwrap();
     faults.fail_writes(1);
-    store.write_usage(vec![wish("key_1", 20_261_101, 99)], usage()).await.unwrap_err();
+    store.write_spend_and_usage(vec![wish("key_1", 20_261_101, 99)], usage()).await.unwrap_err();
     let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
     assert_eq!(groups(&store, query).await, [(Vec::new(), 1, 0)]);
     assert_eq!(store.spend(0).await.unwrap(), [row("key_1", 20_261_101, 7)]);
     let next =
         vec![wish("key_1", 20_261_101, 9), wish("key_1", 20_261_100, 9), wish("usr_1", 1, 5)];
-    store.write_usage(next, Vec::new()).await.unwrap();
+    store.write_spend_and_usage(next, Vec::new()).await.unwrap();
     let spend = async |since: i64| {
         let mut rows = store.spend(since).await.unwrap();
         rows.sort_by_key(|row| std::cmp::Reverse(row.period));
@@ -233,7 +233,7 @@ pub(crate) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed: &impl Be
     };
     let month = [row("key_1", 20_261_101, 9), row("key_1", 20_261_100, 9)];
     assert_eq!(spend(2).await, month);
-    store.trim_usage(20_261_101, 0).await.unwrap();
+    store.trim_spend_and_usage(20_261_101, 0).await.unwrap();
     assert_eq!(spend(0).await, month[..1]);
 }
 
@@ -243,7 +243,7 @@ pub(crate) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Be
         let share = BudgetShare { holder, held, wanted, least, budget: 100, others: None };
         let (subject, period) = ("key_1".into(), 20_261_101);
         let wish = SpendWish { subject, period, share, recalls: false, reserved: 0 };
-        store.write_usage(vec![wish], Vec::new()).await.unwrap()[0]
+        store.write_spend_and_usage(vec![wish], Vec::new()).await.unwrap()[0]
     };
     // Two processes; each says what it holds.
     assert_eq!(ask(1, 0, 60, 0).await, BudgetGrant { held: 60, others: 0, reserved: 0 });

@@ -15,8 +15,8 @@ pub struct LastUses {
 }
 
 impl Store {
-    /// The uses since a time; none where the store is not shared.
-    pub async fn uses_since(&self, since: Timestamp) -> Result<LastUses, StoreError> {
+    /// The last uses since a time; none where the store is not shared.
+    pub async fn last_uses_since(&self, since: Timestamp) -> Result<LastUses, StoreError> {
         self.read_shared(LastUses::default(), move |transaction| read(transaction, since)).await
     }
 }

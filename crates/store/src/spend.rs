@@ -65,7 +65,7 @@ pub struct BudgetGrant {
 impl Store {
     /// Grants shares of budgets and adds usage: all or nothing. Returns the grants in the order of
     /// the wishes.
-    pub async fn write_usage(
+    pub async fn write_spend_and_usage(
         &self,
         wishes: Vec<SpendWish>,
         usage: impl Into<UsageBatch>,
@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// Deletes the spend of periods before `period` and the usage of days before `day`.
-    pub async fn trim_usage(&self, period: i64, day: i64) -> Result<(), StoreError> {
+    pub async fn trim_spend_and_usage(&self, period: i64, day: i64) -> Result<(), StoreError> {
         let trim = move |transaction: &Transaction<'_>| {
             transaction.execute("DELETE FROM spend WHERE period < ?1", &params![period])?;
             transaction.execute("DELETE FROM usage WHERE day < ?1", &params![day])?;
