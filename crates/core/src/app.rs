@@ -74,8 +74,8 @@ pub struct Live {
     pub since: Timestamp,
 }
 
-/// A routing document that came to this gateway and that it did not take.
-pub(crate) struct RefusedDocument {
+/// The refusal of a routing document that came to this gateway.
+pub(crate) struct DocumentRefusal {
     pub at: Timestamp,
     pub problems: Vec<String>,
     /// Its revision, where the store has it as the live one.
@@ -151,7 +151,7 @@ pub struct App {
     /// When this process began.
     pub started: Timestamp,
     live: ArcSwap<Live>,
-    refused: ArcSwapOption<RefusedDocument>,
+    refused: ArcSwapOption<DocumentRefusal>,
     under_way: Arc<AtomicUsize>,
     connections: Arc<AtomicUsize>,
     draining: AtomicBool,
@@ -300,12 +300,12 @@ impl App {
     /// `revision`: that of one which is live in the store.
     pub(crate) fn refuse_document(&self, problems: Vec<String>, revision: Option<String>) {
         self.metrics.reload("failure");
-        let refused = RefusedDocument { at: self.clock.now(), problems, revision };
+        let refused = DocumentRefusal { at: self.clock.now(), problems, revision };
         self.refused.store(Some(Arc::new(refused)));
     }
 
     /// The document that was refused last, unless one became live since.
-    pub(crate) fn refused_document(&self) -> Option<Arc<RefusedDocument>> {
+    pub(crate) fn refused_document(&self) -> Option<Arc<DocumentRefusal>> {
         self.refused.load_full()
     }
 

@@ -25,7 +25,7 @@ use rerouter_dialect::request::{self, ModelRequest};
 use rerouter_dialect::request_translation::{MalformedRequest, read_request, refused};
 use rerouter_dialect::wire::coding::{Coding, Decoder};
 use rerouter_routing::{
-    AgentRef, Inputs, PrincipalFacts, Refusal, RefusedFeature, RequestFacts, TextPart,
+    AgentRef, Inputs, PrincipalFacts, RefusedFeature, RequestFacts, RoutingRefusal, TextPart,
     Untranslatable,
 };
 
@@ -125,8 +125,9 @@ impl Prompt {
             return Ok(());
         };
         let agent = app.auth.agents().named(name).filter(|agent| may_call(app, agent));
-        let agent = agent
-            .ok_or_else(|| Refusal::ModelNotFound { model: self.request.model.to_string() })?;
+        let agent = agent.ok_or_else(|| RoutingRefusal::ModelNotFound {
+            model: self.request.model.to_string(),
+        })?;
         self.go_through(app, who, agent).await
     }
 
@@ -325,7 +326,7 @@ pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
     if principal.allows_model(model) {
         Ok(())
     } else {
-        Err(Refusal::ModelNotFound { model: model.to_string() }.into())
+        Err(RoutingRefusal::ModelNotFound { model: model.to_string() }.into())
     }
 }
 

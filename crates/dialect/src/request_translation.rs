@@ -23,7 +23,7 @@ pub struct Translated {
 
 /// A request that would mean something else in the other dialect.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct TranslationRefusal {
     pub feature: Feature,
     /// The member of the client's request that asks for it.
     pub member: String,
@@ -42,15 +42,15 @@ pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRe
 }
 
 /// What a request asks for that another dialect cannot carry; `None` if it can be written in it.
-pub fn refused(request: &Request, target: Dialect) -> Option<Refused> {
+pub fn refused(request: &Request, target: Dialect) -> Option<TranslationRefusal> {
     let refused = request.uses.iter().find(|used| used.feature.fate(target) == Fate::Refused)?;
     let member = printable(&refused.member());
-    Some(Refused { feature: refused.feature, member, target })
+    Some(TranslationRefusal { feature: refused.feature, member, target })
 }
 
 /// Writes a request in another dialect than it came in. Gemini has the model in the path, so its
 /// body names none.
-pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, Refused> {
+pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, TranslationRefusal> {
     write_as(request, target, |request, dropped| match target {
         Dialect::Messages => messages::request_writer::write(request, dropped),
         Dialect::Responses => responses::request_writer::write(request),
@@ -70,7 +70,7 @@ fn write_as(
     request: &Request,
     target: Dialect,
     write: impl FnOnce(&Request, &mut Vec<String>) -> Vec<u8>,
-) -> Result<Translated, Refused> {
+) -> Result<Translated, TranslationRefusal> {
     if let Some(refused) = refused(request, target) {
         return Err(refused);
     }
@@ -114,9 +114,9 @@ fn printable(member: &str) -> String {
     member.chars().take(80).map(|c| if allowed(c) { c } else { '?' }).collect()
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
-        let Refused { feature, member, target } = refused;
+impl From<TranslationRefusal> for Error {
+    fn from(refused: TranslationRefusal) -> Self {
+        let TranslationRefusal { feature, member, target } = refused;
         let detail = format!(
             "`{member}` asks for {}, which a provider that speaks {} cannot be asked for.",
             feature.title(),

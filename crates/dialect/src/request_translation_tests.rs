@@ -12,7 +12,7 @@ use super::fixtures::{plain, samples};
 use super::neutral::part::Source;
 use super::neutral::seal::Seal;
 use super::request_translation::{
-    MalformedRequest, Refused, Translated, read_request, write_request,
+    MalformedRequest, Translated, TranslationRefusal, read_request, write_request,
 };
 
 const CLIENTS: [Dialect; 3] = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
@@ -39,7 +39,11 @@ fn recorded() -> Vec<(Dialect, Recorded)> {
     all
 }
 
-fn translate(source: Dialect, target: Dialect, body: &str) -> Result<Translated, Refused> {
+fn translate(
+    source: Dialect,
+    target: Dialect,
+    body: &str,
+) -> Result<Translated, TranslationRefusal> {
     write_request(&read_request(source, body.as_bytes()).unwrap(), target)
 }
 
@@ -69,7 +73,7 @@ fn recorded_requests_are_carried_or_refused_by_a_feature() {
                     *carried.entry((source.name(), target.name())).or_default() += 1;
                     count += 1;
                 }
-                Err(Refused { feature, member, .. }) => refused
+                Err(TranslationRefusal { feature, member, .. }) => refused
                     .entry((source.name(), target.name(), format!("{}: {member}", feature.title())))
                     .or_default()
                     .push(exchange.id.clone()),

@@ -21,7 +21,7 @@ use pingora::server::ShutdownWatch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::chunked_body::ChunkedStream;
-use super::connection_limits::{ConnectionLimiter, ConnectionSlot, LimitReached};
+use super::connection_limits::{ConnectionLimiter, ConnectionRefusal, ConnectionSlot};
 use super::http1_head::{self, HeadDeadline, HeadRead};
 use super::http2;
 use super::service::HttpService;
@@ -92,14 +92,14 @@ impl<S: HttpService> ConnectionAcceptor<S> {
     }
 
     /// Counts what a limit refused, a connection or a further request of HTTP/2, and warns of it.
-    fn tell_refused(&self, full: LimitReached, peer: Option<IpAddr>) {
+    fn tell_refused(&self, full: ConnectionRefusal, peer: Option<IpAddr>) {
         self.app.metrics.connection_refused(full.as_str());
         match full {
-            LimitReached::All => self.at_limit.tell(|count| {
+            ConnectionRefusal::All => self.at_limit.tell(|count| {
                 let (limit, peer) = (self.limit, name(peer));
                 warn!("connection limit reached ({limit}): {count} refused, the last from {peer}");
             }),
-            LimitReached::Address => self.at_address_limit.tell(|count| {
+            ConnectionRefusal::Address => self.at_address_limit.tell(|count| {
                 let limit = "limits.connections_per_address";
                 let peer = name(peer);
                 warn!(

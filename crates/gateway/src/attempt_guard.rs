@@ -14,7 +14,7 @@ use rerouter_base::id::NodeId;
 use rerouter_core::app::App;
 use rerouter_routing::Target;
 use rerouter_routing::health::{
-    AttemptOutcome, AttemptPermit, BreakerChange, IsolatedCooldowns, PermitDenied, TripReason,
+    AttemptOutcome, AttemptPermit, BreakerChange, IsolatedCooldowns, PermitRefusal, TripReason,
 };
 
 /// Holds the permit of the target, and counts in the gauge of attempts in flight, until it is
@@ -37,9 +37,9 @@ impl AttemptGuard {
     ) -> Result<Self, AttemptFailure> {
         let permit =
             AttemptPermit::take(target, app.clock.now(), apart).map_err(|barred| match barred {
-                PermitDenied::BreakerOpen => AttemptFailure::BreakerOpen,
-                PermitDenied::CoolDown => AttemptFailure::CoolDown,
-                PermitDenied::Concurrency => AttemptFailure::Concurrency,
+                PermitRefusal::BreakerOpen => AttemptFailure::BreakerOpen,
+                PermitRefusal::CoolDown => AttemptFailure::CoolDown,
+                PermitRefusal::Concurrency => AttemptFailure::Concurrency,
             })?;
         target.meters(&app.metrics).inflight(1);
         let change = permit.change();

@@ -45,21 +45,21 @@ struct ReserveSlot {
     revoked: Arc<Notify>,
 }
 
-/// The limit by which there is no slot.
+/// Why there is no slot: the limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LimitReached {
+pub(super) enum ConnectionRefusal {
     /// All slots are taken.
     All,
     /// The address has its share.
     Address,
 }
 
-impl LimitReached {
+impl ConnectionRefusal {
     /// Its label in metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            LimitReached::All => "all",
-            LimitReached::Address => "address",
+            ConnectionRefusal::All => "all",
+            ConnectionRefusal::Address => "address",
         }
     }
 }
@@ -87,16 +87,16 @@ impl ConnectionLimiter {
     pub(super) fn take(
         self: &Arc<Self>,
         address: Option<IpAddr>,
-    ) -> Result<ConnectionSlot, LimitReached> {
+    ) -> Result<ConnectionSlot, ConnectionRefusal> {
         let network = address.map(unread::network);
         let mut taken = self.lock();
         if taken.count >= self.most {
-            return Err(LimitReached::All);
+            return Err(ConnectionRefusal::All);
         }
         if let Some(network) = network {
             let count = taken.by_network.entry(network).or_default();
             if *count >= self.share {
-                return Err(LimitReached::Address);
+                return Err(ConnectionRefusal::Address);
             }
             *count += 1;
         }
@@ -152,7 +152,7 @@ impl ConnectionSlot {
     }
 
     /// A slot for a further stream of this connection.
-    pub(super) fn beside(&self) -> Result<ConnectionSlot, LimitReached> {
+    pub(super) fn beside(&self) -> Result<ConnectionSlot, ConnectionRefusal> {
         self.limiter.take(self.network)
     }
 
@@ -202,16 +202,16 @@ mod tests {
         let limiter = limiter(5, 2);
         let first = limiter.take(at("192.0.2.1")).unwrap();
         let _second = limiter.take(at("::ffff:192.0.2.1")).unwrap();
-        assert_eq!(limiter.take(at("192.0.2.1")).err(), Some(LimitReached::Address));
+        assert_eq!(limiter.take(at("192.0.2.1")).err(), Some(ConnectionRefusal::Address));
         let _neighbour = limiter.take(at("192.0.2.2")).unwrap();
         drop(first);
         let _again = limiter.take(at("192.0.2.1")).unwrap();
         let _v6 = limiter.take(at("2001:db8:0:100::1")).unwrap();
         let in_its_56 = limiter.take(at("2001:db8:0:1ff::2")).unwrap();
-        assert_eq!(limiter.take(at("2001:db8:0:200::1")).err(), Some(LimitReached::All));
+        assert_eq!(limiter.take(at("2001:db8:0:200::1")).err(), Some(ConnectionRefusal::All));
         drop(in_its_56);
         let _last = limiter.take(at("2001:db8:0:1aa::3")).unwrap();
-        assert_eq!(limiter.take(None).err(), Some(LimitReached::All));
+        assert_eq!(limiter.take(None).err(), Some(ConnectionRefusal::All));
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             limiter.take(at("2001:db8:0:100::1")).unwrap(),
             limiter.take(at("2001:db8:0:1ff::2")).unwrap(),
         ];
-        assert_eq!(limiter.take(at("2001:db8:0:155::3")).err(), Some(LimitReached::Address));
+        assert_eq!(limiter.take(at("2001:db8:0:155::3")).err(), Some(ConnectionRefusal::Address));
         assert!(limiter.take(at("2001:db8:0:200::1")).is_ok());
         let _unknown = [(); 4].map(|()| limiter.take(None).unwrap());
     }

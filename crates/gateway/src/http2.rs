@@ -14,7 +14,7 @@ use pingora::server::ShutdownWatch;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connection_limits::{ConnectionSlot, LimitReached};
+use super::connection_limits::{ConnectionRefusal, ConnectionSlot};
 use super::http2_stream::{H2_UNSENT, Http2Session};
 use super::intake::DRAIN_TIME;
 use super::service::HttpService;
@@ -36,7 +36,7 @@ pub(super) async fn serve<S: HttpService>(
     slot: ConnectionSlot,
     deadline: Instant,
     shutdown: &ShutdownWatch,
-    refused: &(dyn Fn(LimitReached) + Sync),
+    refused: &(dyn Fn(ConnectionRefusal) + Sync),
 ) {
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
@@ -79,7 +79,7 @@ struct Streams<'a, S> {
     shutdown: &'a ShutdownWatch,
     slot: ConnectionSlot,
     /// Told of each stream for which there is no slot.
-    refused: &'a (dyn Fn(LimitReached) + Sync),
+    refused: &'a (dyn Fn(ConnectionRefusal) + Sync),
     /// Each stream that is being answered holds a receiver.
     active: watch::Sender<()>,
     /// A permit for each byte of an answer that may wait in the connection.

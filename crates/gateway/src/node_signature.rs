@@ -8,7 +8,7 @@ use pingora::protocols::http::ServerSession;
 use super::exchange::HttpExchange;
 use rerouter_access::auth::signature::{Covered, Signed};
 use rerouter_access::auth::{self, Principal};
-use rerouter_access::nodes::NonceError;
+use rerouter_access::nodes::NonceRefusal;
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::NodeId;
@@ -54,8 +54,8 @@ impl NodeSignatures<'_> {
         let (nodes, store, now) = (&self.app.nodes, &self.app.store, self.app.clock.now());
         let (generation, created) = (signed.generation, signed.created);
         nodes.spend_nonce(&node, &signed.nonce, created, now).map_err(|refused| match refused {
-            NonceError::Spent => self.no_node("nonce"),
-            NonceError::TooMany => too_many(),
+            NonceRefusal::Spent => self.no_node("nonce"),
+            NonceRefusal::TooMany => too_many(),
         })?;
         let changes_nothing = nodes.changes_nothing(&node, generation);
         if changes_nothing && !store.is_shared() {

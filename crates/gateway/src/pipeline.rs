@@ -23,7 +23,7 @@ use super::plan::{CallPlan, SentRequest};
 use super::record::Record;
 use super::reroute::{self, CapturedRequest, RerouteGuard, RerouteRequest};
 use super::reroute_repeat::{KnownReroute, find_repeat, keep};
-use super::respond::{self, Rejection, RequestEnd, StageReply, respond, turn_away};
+use super::respond::{self, RequestEnd, RequestRefusal, StageReply, respond, turn_away};
 use super::verdict::Mode;
 use super::wrap::proxy;
 use super::{ProxyHooks, allowance, framing, progress_stream, shadow};
@@ -93,13 +93,13 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         standby: bool,
         shutdown: &ShutdownWatch,
-    ) -> Result<StageReply, Rejection> {
+    ) -> Result<StageReply, RequestRefusal> {
         let Some(session) = holder.as_deref_mut() else {
             return Ok(StageReply::Written(RequestEnd::GONE));
         };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
         // Where the framing is in doubt, nothing after this head can be trusted.
-        framing::check(session.req_header(), raw.as_deref()).map_err(Rejection::unframed)?;
+        framing::check(session.req_header(), raw.as_deref()).map_err(RequestRefusal::unframed)?;
         let admitted = self.admit(session, exchange).await?;
         exchange.principal(admitted.principal());
         if standby {
@@ -153,7 +153,7 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         principal: &Principal,
         kind: BodyRules,
-    ) -> Result<Received, Rejection> {
+    ) -> Result<Received, RequestRefusal> {
         let app = &self.app;
         if let Some(costs) = kind.is_limited()
             && intake::costs_work(session)
@@ -164,7 +164,7 @@ impl Pipeline {
         let mut held = app.body_memory.begin(kind.room());
         let began = Instant::now();
         let body = intake::read_body(app, session, kind, &mut held).await;
-        let (body, waited) = (body.map_err(Rejection::unframed)?, began.elapsed());
+        let (body, waited) = (body.map_err(RequestRefusal::unframed)?, began.elapsed());
         exchange.line.bytes_in = body.len() as u64;
         kind.check_type(session, &body)?;
         Ok(Received { body, coding, held, waited })
@@ -177,7 +177,7 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         (handler, takes): (Management, BodyKind),
         admitted: &Admission,
-    ) -> Result<StageReply, Rejection> {
+    ) -> Result<StageReply, RequestRefusal> {
         let (app, kind) = (&self.app, BodyRules::Management(takes));
         let Received { body, held, .. } =
             self.receive(session, exchange, admitted.principal(), kind).await?;
@@ -215,7 +215,7 @@ impl Pipeline {
         endpoint: Endpoint,
         admitted: &Admission,
         shutdown: &ShutdownWatch,
-    ) -> Result<StageReply, Rejection> {
+    ) -> Result<StageReply, RequestRefusal> {
         let app = &self.app;
         let Some(session) = holder.as_deref_mut() else {
             return Ok(StageReply::Written(RequestEnd::GONE));
@@ -280,7 +280,7 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         admitted: &Admission,
         shutdown: &ShutdownWatch,
-    ) -> Result<StageReply, Rejection> {
+    ) -> Result<StageReply, RequestRefusal> {
         self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
         let principal = admitted.recheck(&self.app, exchange, session).await?;
         let asked = RerouteRequest::read(session, exchange, admitted)?;

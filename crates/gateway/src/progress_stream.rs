@@ -7,9 +7,9 @@ use http::{HeaderValue, Response, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 
-use super::exchange::HttpExchange;
 use super::reply;
-use super::respond::{self, Rejection, RequestEnd, StageReply, name_request};
+use super::exchange::HttpExchange;
+use super::respond::{self, RequestEnd, RequestRefusal, StageReply, name_request};
 use rerouter_base::error::{Error, Result};
 use rerouter_core::api::{ProgressStep, ProgressStream};
 
@@ -19,7 +19,7 @@ pub(super) async fn follow(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
     mut slow: ProgressStream,
-) -> Result<StageReply, Rejection> {
+) -> Result<StageReply, RequestRefusal> {
     let mut sent = None;
     loop {
         let step = tokio::select! {
@@ -57,7 +57,7 @@ async fn finish(
     done: Result<Response<Bytes>>,
     lines: bool,
     sent: Option<usize>,
-) -> Result<StageReply, Rejection> {
+) -> Result<StageReply, RequestRefusal> {
     let begun = sent.is_some();
     let response = match done {
         Ok(response) if !lines || (!begun && !response.status().is_success()) => {

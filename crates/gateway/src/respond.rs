@@ -43,22 +43,22 @@ pub(super) enum StageReply {
 }
 
 /// A request that is refused.
-pub(super) struct Rejection {
+pub(super) struct RequestRefusal {
     error: Error,
     /// The end of the request can be found, so the connection may be kept.
     framed: bool,
 }
 
-impl Rejection {
+impl RequestRefusal {
     /// The framing of the request is in doubt: the connection closes.
     pub(super) fn unframed(error: Error) -> Self {
-        Rejection { error, framed: false }
+        RequestRefusal { error, framed: false }
     }
 }
 
-impl From<Error> for Rejection {
+impl From<Error> for RequestRefusal {
     fn from(error: Error) -> Self {
-        Rejection { error, framed: true }
+        RequestRefusal { error, framed: true }
     }
 }
 
@@ -67,14 +67,14 @@ pub(super) async fn respond(
     app: &App,
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
-    reply: Result<StageReply, Rejection>,
+    reply: Result<StageReply, RequestRefusal>,
 ) -> RequestEnd {
     match reply {
         Ok(StageReply::Written(ended)) => ended,
         Ok(StageReply::Whole(response)) => {
             write_answer(app, session, exchange, response, true).await
         }
-        Err(Rejection { error, framed }) => {
+        Err(RequestRefusal { error, framed }) => {
             let response = refuse(exchange, &error);
             write_answer(app, session, exchange, response, framed).await
         }

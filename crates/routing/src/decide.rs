@@ -11,7 +11,7 @@ use super::decision::{Candidate, Decision, PlanEntry, Trace};
 use super::document::Strategy;
 use super::inputs::{BreakerState, Inputs, RefusedFeature};
 use super::names::Destination;
-use super::refusal::{Refusal, TooLong, is_permanent};
+use super::refusal::{RoutingRefusal, TooLong, is_permanent};
 use super::target::Target;
 use super::{node_targets, strategy};
 use rerouter_dialect::endpoint::Endpoint;
@@ -22,7 +22,7 @@ use rerouter_dialect::protocol::Way;
 const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
 
 /// Decides which targets to try for a request, and in which order.
-pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
+pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, RoutingRefusal> {
     let name = &*inputs.request.name;
     let direct = match routing.destination(name) {
         Some(Destination::Alias { alias, recipe, rest }) => {
@@ -45,7 +45,7 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, Refusal> {
             };
             selection.plan(routing, std::slice::from_ref(&choice), inputs)
         }
-        None => Err(Refusal::ModelNotFound { model: inputs.request.model.to_string() }),
+        None => Err(RoutingRefusal::ModelNotFound { model: inputs.request.model.to_string() }),
     }
 }
 
@@ -76,12 +76,12 @@ fn by_recipe(
     recipe: &Recipe,
     (alias, rest): (&Arc<str>, &str),
     inputs: &Inputs,
-) -> Result<Decision, Refusal> {
+) -> Result<Decision, RoutingRefusal> {
     let facts = Signals::new(inputs, routing.zone());
     let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
     // A checked recipe ends with a rule that always matches.
     let Some(rule) = recipe.rules().iter().find(|rule| evaluator.matches(rule)) else {
-        return Err(Refusal::NoTarget {
+        return Err(RoutingRefusal::NoTarget {
             candidates: Vec::new(),
             retry_after: None,
             too_long: None,
@@ -97,7 +97,7 @@ fn by_rule(
     (alias, rest): (&Arc<str>, &str),
     inputs: &Inputs,
     mut evaluator: Evaluator<'_>,
-) -> Result<Decision, Refusal> {
+) -> Result<Decision, RoutingRefusal> {
     let key = evaluator.key(rule);
     let selection = Selection {
         recipe: &recipe.name,
@@ -110,7 +110,7 @@ fn by_rule(
     if rule.has_template {
         let choices = routing.choices_for(rule, &inputs.request.name, rest);
         if choices.is_empty() {
-            return Err(Refusal::ModelNotFound { model: inputs.request.model.to_string() });
+            return Err(RoutingRefusal::ModelNotFound { model: inputs.request.model.to_string() });
         }
         return selection.plan(routing, &choices, inputs);
     }
@@ -123,7 +123,7 @@ pub struct RuleTrial<'r> {
     /// Whether its condition holds. The error says why its evaluation failed.
     pub holds: Result<bool, String>,
     /// What is decided if it is the first that holds.
-    pub decision: Result<Decision, Refusal>,
+    pub decision: Result<Decision, RoutingRefusal>,
     /// The signals that its condition names, with their values.
     pub signals: Vec<(&'static str, String)>,
 }
@@ -194,7 +194,7 @@ impl Selection<'_> {
         routing: &Routing,
         choices: &[WeightedTarget],
         inputs: &Inputs,
-    ) -> Result<Decision, Refusal> {
+    ) -> Result<Decision, RoutingRefusal> {
         let mut eligible = Vec::with_capacity(choices.len());
         let mut candidates = Vec::with_capacity(choices.len());
         for choice in choices {
@@ -222,7 +222,12 @@ impl Selection<'_> {
             let too_long = too_long(choices, &candidates, inputs);
             let untranslatable = choices.iter().find_map(|choice| refused(&choice.target, inputs));
             let untranslatable = untranslatable.cloned();
-            return Err(Refusal::NoTarget { candidates, retry_after, too_long, untranslatable });
+            return Err(RoutingRefusal::NoTarget {
+                candidates,
+                retry_after,
+                too_long,
+                untranslatable,
+            });
         };
         Ok(Decision {
             provider: first.provider,

@@ -272,7 +272,7 @@ proptest! {
                     serde_json::from_str(&serde_json::to_string(&decision).unwrap()).unwrap();
                 prop_assert_eq!(read, decision);
             }
-            Err(Refusal::NoTarget { candidates, .. }) => {
+            Err(RoutingRefusal::NoTarget { candidates, .. }) => {
                 prop_assert!(candidates.iter().all(|c| !c.eligible && c.reason.is_some()))
             }
             Err(other) => prop_assert!(false, "{other:?}"),

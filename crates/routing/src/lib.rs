@@ -60,7 +60,7 @@ pub use name_patterns::MODEL_NAME_BYTES;
 pub use presets::{PRESETS, Preset};
 pub use provider::{NODES, Provider, ProviderIdentity};
 pub use provider_spec::{PROVIDER_CONCURRENCY, ProviderSpec, is_own_header};
-pub use refusal::Refusal;
+pub use refusal::RoutingRefusal;
 pub use request_head::header_of;
 pub use settings::{Authorities, HealthCheck, Protocol, StreamUsage};
 pub use strategy::cost as estimated_cost;

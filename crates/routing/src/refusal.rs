@@ -9,7 +9,7 @@ use rerouter_base::error::{Error, Kind};
 
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
+pub enum RoutingRefusal {
     /// The document does not have the requested name.
     ModelNotFound { model: String },
     /// Every target of the matching rule is ineligible.
@@ -34,10 +34,10 @@ pub struct TooLong {
     pub most: u64,
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Error {
+impl From<RoutingRefusal> for Error {
+    fn from(refusal: RoutingRefusal) -> Error {
         match refusal {
-            Refusal::ModelNotFound { model } => {
+            RoutingRefusal::ModelNotFound { model } => {
                 let shown: String = model.chars().take(MODEL_NAME_BYTES).collect();
                 Error::new(
                     Kind::ModelNotFound,
@@ -45,7 +45,7 @@ impl From<Refusal> for Error {
                 )
                 .at("model")
             }
-            Refusal::NoTarget { candidates, retry_after, too_long, untranslatable } => {
+            RoutingRefusal::NoTarget { candidates, retry_after, too_long, untranslatable } => {
                 no_target(&candidates, retry_after, too_long, untranslatable)
             }
         }

@@ -40,7 +40,7 @@ const ADMIN_KEY: &str = "admin_key";
 
 /// Why a request was not authenticated.
 #[derive(Debug)]
-pub struct AuthFailure {
+pub struct AuthRefusal {
     /// What the client is told: never whether there is such a key. A credential that is sent twice
     /// is 400.
     pub error: Box<Error>,
@@ -49,9 +49,9 @@ pub struct AuthFailure {
     pub reason: &'static str,
 }
 
-impl From<AuthFailure> for Error {
-    fn from(failure: AuthFailure) -> Self {
-        *failure.error
+impl From<AuthRefusal> for Error {
+    fn from(refusal: AuthRefusal) -> Self {
+        *refusal.error
     }
 }
 
@@ -70,7 +70,7 @@ fn present<'a>(
     headers: &'a HeaderMap,
     surface: Surface,
     secure: bool,
-) -> std::result::Result<Presented<'a>, AuthFailure> {
+) -> std::result::Result<Presented<'a>, AuthRefusal> {
     if surface == Surface::Console {
         return Ok(of_cookie(headers, secure));
     }
@@ -105,14 +105,14 @@ fn of_cookie(headers: &HeaderMap, secure: bool) -> Presented<'_> {
 fn single<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
-) -> std::result::Result<Option<&'a HeaderValue>, AuthFailure> {
+) -> std::result::Result<Option<&'a HeaderValue>, AuthRefusal> {
     let mut values = headers.get_all(name).iter();
     let value = values.next();
     if values.next().is_none() {
         return Ok(value);
     }
     let error = Error::new(Kind::InvalidRequest, format!("The header {name} is sent twice."));
-    Err(AuthFailure { error: Box::new(error.at(name.as_str())), reason: "duplicate" })
+    Err(AuthRefusal { error: Box::new(error.at(name.as_str())), reason: "duplicate" })
 }
 
 fn key_headers(surface: Surface) -> &'static [HeaderName] {
@@ -148,9 +148,9 @@ impl Auth {
         surface: Surface,
         secure: bool,
         now: Timestamp,
-    ) -> std::result::Result<Principal, AuthFailure> {
+    ) -> std::result::Result<Principal, AuthRefusal> {
         let refused =
-            |reason| AuthFailure { error: Box::new(unauthorized(surface, reason)), reason };
+            |reason| AuthRefusal { error: Box::new(unauthorized(surface, reason)), reason };
         let cloud_key = match (surface, self.0.agent_cloud) {
             (Surface::NodeCallback, _) => return Err(refused(UNKNOWN)),
             (Surface::Agent, None) => {

@@ -71,7 +71,7 @@ impl Reserve {
 
 /// Why money cannot be reserved, from the shortest to the longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum BudgetShortage {
+pub(super) enum BudgetRefusal {
     /// The grant is used up, and the next one is not durable yet.
     NotGranted,
     /// Other requests have reserved it, here or at another gateway.
@@ -249,17 +249,17 @@ impl Account {
     }
 
     /// Whether this amount can be reserved. An amount of nothing always can.
-    pub(super) fn check(&self, amount: NanoUsd) -> Result<(), BudgetShortage> {
+    pub(super) fn check(&self, amount: NanoUsd) -> Result<(), BudgetRefusal> {
         if amount == 0 {
             Ok(())
         } else if self.used_with(amount) > self.budget.nano && self.may_recall(amount) {
-            Err(BudgetShortage::NotGranted)
+            Err(BudgetRefusal::NotGranted)
         } else if self.lacks(amount) {
-            Err(BudgetShortage::Spent)
+            Err(BudgetRefusal::Spent)
         } else if self.used_with(amount) > self.budget.nano {
-            Err(BudgetShortage::Held)
+            Err(BudgetRefusal::Held)
         } else if self.used_with(amount) > self.now.granted && !self.may_go_ahead() {
-            Err(BudgetShortage::NotGranted)
+            Err(BudgetRefusal::NotGranted)
         } else {
             Ok(())
         }

@@ -58,24 +58,24 @@ fn periods_are_days_and_months_in_utc() {
 fn nothing_is_spent_that_is_not_granted() {
     let now = at("2026-11-21T12:00:00Z");
     let mut account = Account::open(day(1_000), now, 0, false);
-    assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
+    assert_eq!(account.check(1), Err(BudgetRefusal::NotGranted));
     assert!(account.expect(40));
     assert_eq!(counted(account.wants(now)), [(20_261_121, 250)]);
     grant(&mut account, now);
     let period = account.reserve(250);
-    assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
+    assert_eq!(account.check(1), Err(BudgetRefusal::NotGranted));
     assert_eq!(
         (account.check(750), account.check(751), account.check(1_001)),
-        (Err(BudgetShortage::NotGranted), Err(BudgetShortage::Held), Err(BudgetShortage::Spent))
+        (Err(BudgetRefusal::NotGranted), Err(BudgetRefusal::Held), Err(BudgetRefusal::Spent))
     );
     account.settle(period, 250, 30);
     assert_eq!((account.spent(), account.check(220)), (30, Ok(())));
     // One alone may be ahead of its grant; the next waits until all that is spent is granted.
-    assert_eq!((account.check(221), account.check(971)), (Ok(()), Err(BudgetShortage::Spent)));
+    assert_eq!((account.check(221), account.check(971)), (Ok(()), Err(BudgetRefusal::Spent)));
     let period = account.reserve(900);
-    assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
+    assert_eq!(account.check(1), Err(BudgetRefusal::NotGranted));
     account.settle(period, 900, 900);
-    assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
+    assert_eq!(account.check(1), Err(BudgetRefusal::NotGranted));
     grant(&mut account, now);
     assert_eq!(account.check(70), Ok(()));
 }
@@ -88,7 +88,7 @@ fn a_request_that_the_budget_can_pay_is_not_refused_for_ever() {
     grant(&mut account, now);
     account.reserve(80);
     // A quarter of the budget is granted, and less than this.
-    assert_eq!(account.check(800), Err(BudgetShortage::NotGranted));
+    assert_eq!(account.check(800), Err(BudgetRefusal::NotGranted));
     assert!(account.expect(800));
     grant(&mut account, now);
     assert_eq!(account.check(800), Ok(()));
@@ -107,7 +107,7 @@ fn a_grant_that_was_asked_for_by_another_kind_of_period_is_none() {
 fn a_new_period_begins_with_what_was_granted_ahead() {
     let late = at("2026-11-30T23:59:50Z");
     let mut account = Account::open(day(1_000), late, 1_000, false);
-    assert_eq!(account.check(1), Err(BudgetShortage::Spent));
+    assert_eq!(account.check(1), Err(BudgetRefusal::Spent));
     let ahead = account.wants(late);
     assert_eq!(counted(ahead), [(20_261_201, 250)]);
     grant(&mut account, late);
@@ -129,7 +129,7 @@ fn leaving_in_order_loses_nothing() {
     grant(&mut account, now);
     account.settle(20_261_121, 0, 3);
     assert_eq!(counted(account.close()), [(20_261_121, 10)]);
-    assert_eq!(account.check(1), Err(BudgetShortage::NotGranted));
+    assert_eq!(account.check(1), Err(BudgetRefusal::NotGranted));
 }
 
 proptest! {
@@ -265,7 +265,7 @@ fn one_of_several_gateways_gets_what_the_others_do_not_use() {
         second += 1;
         pair.grant(0, at(second));
     }
-    assert_eq!(pair.accounts[0].check(100), Err(BudgetShortage::NotGranted), "it asks");
+    assert_eq!(pair.accounts[0].check(100), Err(BudgetRefusal::NotGranted), "it asks");
     pair.accounts[0].expect(100);
     assert!(pair.grant(0, at(second)));
     pair.give_back(1, at(second));
@@ -277,11 +277,11 @@ fn one_of_several_gateways_gets_what_the_others_do_not_use() {
         pair.grant(0, at(second));
     }
     assert_eq!(pair.used(), 1_000);
-    assert_eq!(pair.accounts[0].check(100), Err(BudgetShortage::Held), "by this gateway");
+    assert_eq!(pair.accounts[0].check(100), Err(BudgetRefusal::Held), "by this gateway");
 }
 
 /// Asks for 300 at the second gateway from `from` on, for three seconds; what it is told at last.
-fn ask(pair: &mut Pair, from: Timestamp) -> Result<(), BudgetShortage> {
+fn ask(pair: &mut Pair, from: Timestamp) -> Result<(), BudgetRefusal> {
     for ms in (0..=3_000).step_by(500) {
         let now = from.checked_add(jiff::SignedDuration::from_millis(ms)).unwrap();
         pair.accounts[1].turn(now);
@@ -299,7 +299,7 @@ fn a_grant_whose_answer_was_lost_is_not_lost() {
     pair.accounts[0].expect(200);
     pair.write = Write::Unanswered;
     pair.grant(0, now);
-    assert_eq!(pair.accounts[0].check(200), Err(BudgetShortage::NotGranted));
+    assert_eq!(pair.accounts[0].check(200), Err(BudgetRefusal::NotGranted));
     pair.grant(0, now);
     pair.write = Write::Answered;
     pair.grant(0, now);
@@ -308,7 +308,7 @@ fn a_grant_whose_answer_was_lost_is_not_lost() {
     for write in [Write::Unanswered, Write::Failed] {
         pair.write = write;
         pair.give_back(0, now);
-        assert_eq!(pair.accounts[0].check(1), Err(BudgetShortage::NotGranted));
+        assert_eq!(pair.accounts[0].check(1), Err(BudgetRefusal::NotGranted));
         pair.write = Write::Answered;
         pair.give_back(0, now);
         assert_eq!((pair.counted, pair.accounts[0].spent()), (Some(0), 0));
@@ -365,8 +365,8 @@ fn what_another_gateway_has_reserved_is_not_spent() {
     let period = pair.accounts[0].reserve(800);
     pair.accounts[1].expect(300);
     pair.grant(1, at(0));
-    assert_eq!(pair.accounts[1].check(300), Err(BudgetShortage::NotGranted), "it asks");
-    assert_eq!(ask(&mut pair, at(0)), Err(BudgetShortage::Held));
+    assert_eq!(pair.accounts[1].check(300), Err(BudgetRefusal::NotGranted), "it asks");
+    assert_eq!(ask(&mut pair, at(0)), Err(BudgetRefusal::Held));
     assert!(!pair.accounts[1].is_spent());
     // It asks again after some seconds. Meanwhile the request cost next to nothing.
     pair.accounts[0].settle(period, 800, 1);
@@ -393,7 +393,7 @@ fn what_another_gateway_has_spent_is_learnt_by_requests_smaller_than_the_largest
     let period = pair.accounts[0].reserve(600);
     assert!(ask(&mut pair, at(2)).is_err());
     pair.accounts[0].settle(period, 600, 500);
-    assert_eq!(ask(&mut pair, at(12)), Err(BudgetShortage::Spent));
+    assert_eq!(ask(&mut pair, at(12)), Err(BudgetRefusal::Spent));
 }
 
 #[test]
@@ -405,20 +405,20 @@ fn what_another_gateway_has_spent_is_spent() {
     pair.grant(0, at(0));
     let period = pair.accounts[0].reserve(800);
     pair.accounts[0].settle(period, 800, 800);
-    assert_eq!(ask(&mut pair, at(0)), Err(BudgetShortage::Spent));
+    assert_eq!(ask(&mut pair, at(0)), Err(BudgetRefusal::Spent));
     // Not only until the next question.
     for second in [4, 20, 59] {
         pair.accounts[1].turn(at(second));
-        assert_eq!(pair.accounts[1].check(300), Err(BudgetShortage::Spent), "{second}");
+        assert_eq!(pair.accounts[1].check(300), Err(BudgetRefusal::Spent), "{second}");
         assert!(!pair.accounts[1].is_spent(), "something smaller has room");
     }
-    assert_eq!(ask(&mut pair, at(61)), Err(BudgetShortage::Spent));
+    assert_eq!(ask(&mut pair, at(61)), Err(BudgetRefusal::Spent));
     // Another reserve there does not bring it back.
     pair.accounts[0].expect(150);
     pair.grant(0, at(80));
     pair.accounts[0].reserve(150);
     pair.accounts[1].turn(at(80));
-    assert_eq!(pair.accounts[1].check(300), Err(BudgetShortage::Spent));
+    assert_eq!(pair.accounts[1].check(300), Err(BudgetRefusal::Spent));
 }
 
 proptest! {

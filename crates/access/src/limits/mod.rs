@@ -69,7 +69,7 @@ pub use grant_queue::USAGE_WRITE_INTERVAL;
 pub use ledger::day;
 pub use remaining::{BudgetStatus, CountStatus, Remaining};
 
-use budget::BudgetShortage;
+use budget::BudgetRefusal;
 use counters::{CarriedSpend, SubjectCounters, SubjectEntry, SubjectHold, lock, signed};
 use grant_queue::GrantQueue;
 use pending::Pending;
@@ -178,7 +178,7 @@ impl Limiter {
                 let status = account.money(held.whose);
                 let reserve = Reserve::exactly(1);
                 refusal =
-                    refusal.or_else(|| Some(unpaid(BudgetShortage::Spent, &status, reserve, now)));
+                    refusal.or_else(|| Some(unpaid(BudgetRefusal::Spent, &status, reserve, now)));
             }
         }
         match refusal {

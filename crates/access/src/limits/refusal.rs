@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::budget::{BudgetShortage, Reserve};
+use super::budget::{BudgetRefusal, Reserve};
 use super::counters::SubjectCounters;
 use super::remaining::{BudgetStatus, CountStatus};
 use rerouter_base::bounds;
@@ -80,7 +80,7 @@ const LESS: &str = "A shorter prompt or a smaller `max_tokens` reserves less.";
 
 /// The refusal of a request that a budget does not pay.
 pub(super) fn unpaid(
-    short: BudgetShortage,
+    short: BudgetRefusal,
     money: &BudgetStatus,
     wanted: Reserve,
     now: Timestamp,
@@ -96,7 +96,7 @@ pub(super) fn unpaid(
     );
     let no_room = format!("The budget of {whose}, {budget}, has no room for this request: {sums}");
     match short {
-        BudgetShortage::Spent => {
+        BudgetRefusal::Spent => {
             let next = match budget.per {
                 Per::Day => "day",
                 Per::Month => "month",
@@ -113,11 +113,11 @@ pub(super) fn unpaid(
             .retry_after(money.reset(now))
             .without_retry()
         }
-        BudgetShortage::Held => {
+        BudgetRefusal::Held => {
             Error::new(Kind::RateLimited, format!("{no_room} Retry when those have ended."))
                 .retry_after(bounds::LIMIT_RETRY)
         }
-        BudgetShortage::NotGranted => {
+        BudgetRefusal::NotGranted => {
             let words = format!(
                 "A reservation of the budget of {whose}, {budget}, \
                  is pending: {sums} Retry in a second."

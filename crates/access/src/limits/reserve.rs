@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
-use super::budget::{BudgetShortage, Reserve};
+use super::budget::{BudgetRefusal, Reserve};
 use super::counters::{SubjectEntry, lock};
 use super::refusal::{ungranted, unpaid};
 use super::remaining::{BudgetStatus, Remaining};
@@ -49,24 +49,23 @@ impl Limiter {
             let found = account
                 .check(account.needs(wanted.least, amount))
                 .err()
-                .or(held_by_others.then_some(BudgetShortage::Held));
+                .or(held_by_others.then_some(BudgetRefusal::Held));
             let found = found.map(|short| (short, account.money(held.whose), &held.counted));
             // What is spent is spent; the others pass. Of two that are spent the later end counts,
             // and then the one with less left.
-            let weight =
-                |(short, money, _): &(BudgetShortage, BudgetStatus, &Arc<SubjectEntry>)| {
-                    (*short, money.resets_at, Reverse(money.remaining()))
-                };
+            let weight = |(short, money, _): &(BudgetRefusal, BudgetStatus, &Arc<SubjectEntry>)| {
+                (*short, money.resets_at, Reverse(money.remaining()))
+            };
             against = against.into_iter().chain(found).max_by_key(weight);
         }
         // One that a budget cannot pay will not come to be reserved: grants for it would only be
         // lost in a crash.
-        let hopeless = matches!(against, Some((BudgetShortage::Spent, ..)));
+        let hopeless = matches!(against, Some((BudgetRefusal::Spent, ..)));
         for (counts, held) in all.iter_mut().zip(&permit.held).filter(|_| !hopeless) {
             held.counted.expect(counts, amount);
         }
         if let Some((short, money, lacking)) = against {
-            let may_wait = short == BudgetShortage::NotGranted && self.is_shared();
+            let may_wait = short == BudgetRefusal::NotGranted && self.is_shared();
             permit.awaited = may_wait.then(|| Arc::clone(lacking));
             return Err(Box::new(unpaid(short, &money, wanted, now)));
         }

@@ -57,9 +57,9 @@ pub struct Heartbeat {
     pub load: NodeLoad,
 }
 
-/// Why a heartbeat is rejected.
+/// Why a heartbeat is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeartbeatError {
+pub enum HeartbeatRefusal {
     /// Its sequence number does not rise.
     Seq,
     /// It belongs to an older registration.

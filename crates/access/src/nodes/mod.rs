@@ -32,9 +32,9 @@ use rerouter_routing::health::{ProviderState, TargetStatus};
 use rerouter_routing::{Authorities, BaseUrl, Provider};
 use rerouter_store::{Change, Committed, Follower, NodeReport, NodeRow, NodeStatus, Reload};
 
-pub use self::lease::{Heartbeat, HeartbeatError, NodeLoad};
+pub use self::lease::{Heartbeat, HeartbeatRefusal, NodeLoad};
 pub use self::node::NodeSnapshot;
-pub use self::nonces::NonceError;
+pub use self::nonces::NonceRefusal;
 pub use self::ready::ReadyNode;
 
 /// All nodes. Clones share the table.
@@ -291,25 +291,27 @@ impl Nodes {
         id: &NodeId,
         report: Heartbeat,
         now: Timestamp,
-    ) -> Result<(), HeartbeatError> {
-        let node = self.get(id).ok_or(HeartbeatError::Unregistered)?;
-        let epoch =
-            node.epoch().filter(|_| node.serving.is_some()).ok_or(HeartbeatError::Unregistered)?;
+    ) -> Result<(), HeartbeatRefusal> {
+        let node = self.get(id).ok_or(HeartbeatRefusal::Unregistered)?;
+        let epoch = node
+            .epoch()
+            .filter(|_| node.serving.is_some())
+            .ok_or(HeartbeatRefusal::Unregistered)?;
         if node
             .row
             .registration
             .as_ref()
             .is_some_and(|registration| registration.is_after(report.epoch, report.signed_s))
         {
-            return Err(HeartbeatError::Epoch);
+            return Err(HeartbeatRefusal::Epoch);
         }
         let mut lease = node.lease();
         // A newer registration may have come since the look-up.
         if lease.epoch > epoch {
-            return Err(HeartbeatError::Epoch);
+            return Err(HeartbeatRefusal::Epoch);
         }
         if lease.epoch == epoch && lease.seq.is_some_and(|last| report.seq <= last) {
-            return Err(HeartbeatError::Seq);
+            return Err(HeartbeatRefusal::Seq);
         }
         lease.epoch = epoch;
         lease.carried = None;
@@ -386,8 +388,8 @@ impl Nodes {
         nonce: &str,
         created: i64,
         now: Timestamp,
-    ) -> Result<(), NonceError> {
-        self.get(id).ok_or(NonceError::Spent)?.lease().nonces.spend(nonce, created, now)
+    ) -> Result<(), NonceRefusal> {
+        self.get(id).ok_or(NonceRefusal::Spent)?.lease().nonces.spend(nonce, created, now)
     }
 
     /// Whether a signature of this generation changes nothing in the store. The first use of a

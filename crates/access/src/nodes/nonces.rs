@@ -10,7 +10,7 @@ use rerouter_base::bounds;
 
 /// Why a nonce is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NonceError {
+pub enum NonceRefusal {
     /// It was spent before, or may have been.
     Spent,
     /// The node made too many signatures of late.
@@ -37,9 +37,9 @@ impl SpentNonces {
         nonce: &str,
         created: i64,
         now: Timestamp,
-    ) -> Result<(), NonceError> {
+    ) -> Result<(), NonceRefusal> {
         if self.forgotten >= Some(created) || self.spent.contains_key(nonce) {
-            return Err(NonceError::Spent);
+            return Err(NonceRefusal::Spent);
         }
         if self.spent.len() >= bounds::NODE_NONCES {
             // Older signatures are refused for their time, whichever of the two clocks is ahead.
@@ -48,7 +48,7 @@ impl SpentNonces {
             let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
             let oldest = now.as_second() - 2 * skew;
             let old = self.spent.extract_if(|_, created| *created < oldest);
-            let newest = old.map(|(_, created)| created).max().ok_or(NonceError::TooMany)?;
+            let newest = old.map(|(_, created)| created).max().ok_or(NonceRefusal::TooMany)?;
             self.refuse_until(newest);
         }
         self.spent.insert(nonce.to_owned(), created);
@@ -71,13 +71,13 @@ mod tests {
         for second in 1_000..1_000 + 2 * many {
             let nonce = second.to_string();
             nonces.spend(&nonce, second, at(second)).unwrap();
-            assert_eq!(nonces.spend(&nonce, second, at(second)), Err(NonceError::Spent));
+            assert_eq!(nonces.spend(&nonce, second, at(second)), Err(NonceRefusal::Spent));
             assert!(nonces.spent.len() <= bounds::NODE_NONCES);
         }
         // The clock is set back.
         for second in [1_000, 1_000 + many / 2, 1_000 + 2 * many - 100] {
             let again = nonces.spend(&second.to_string(), second, at(second));
-            assert_eq!(again, Err(NonceError::Spent), "{second}");
+            assert_eq!(again, Err(NonceRefusal::Spent), "{second}");
         }
         nonces.spend("new", 1_000 + 2 * many - 1, at(1_000)).unwrap();
     }
@@ -89,7 +89,7 @@ mod tests {
             nonces.spend(nonce, second, at(second)).unwrap();
         }
         nonces.spend("e", 40_010, at(40_010)).unwrap();
-        assert_eq!(nonces.spend("a", 0, at(0)), Err(NonceError::Spent), "whatever the clock is");
+        assert_eq!(nonces.spend("a", 0, at(0)), Err(NonceRefusal::Spent), "whatever the clock is");
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
         let mut nonces = SpentNonces::default();
         nonces.refuse_until(1_000);
         for second in [999, 1_000] {
-            assert_eq!(nonces.spend("a", second, at(1_005)), Err(NonceError::Spent));
+            assert_eq!(nonces.spend("a", second, at(1_005)), Err(NonceRefusal::Spent));
         }
         nonces.spend("a", 1_001, at(1_005)).unwrap();
     }
@@ -108,10 +108,10 @@ mod tests {
         for number in 0..bounds::NODE_NONCES {
             nonces.spend(&number.to_string(), 1_000, at(1_000)).unwrap();
         }
-        assert_eq!(nonces.spend("one more", 1_000, at(1_000)), Err(NonceError::TooMany));
-        assert_eq!(nonces.spend("one more", 1_120, at(1_120)), Err(NonceError::TooMany));
+        assert_eq!(nonces.spend("one more", 1_000, at(1_000)), Err(NonceRefusal::TooMany));
+        assert_eq!(nonces.spend("one more", 1_120, at(1_120)), Err(NonceRefusal::TooMany));
         nonces.spend("one more", 1_121, at(1_121)).unwrap();
         assert_eq!(nonces.spent.len(), 1);
-        assert_eq!(nonces.spend("0", 1_000, at(1_000)), Err(NonceError::Spent));
+        assert_eq!(nonces.spend("0", 1_000, at(1_000)), Err(NonceRefusal::Spent));
     }
 }

@@ -16,7 +16,7 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     assert_eq!(standing(0), NodeState::Pending);
     assert_eq!(
         nodes.report(&row.id, report(1, NodeStatus::Ready, 0), at(0)),
-        Err(HeartbeatError::Unregistered)
+        Err(HeartbeatRefusal::Unregistered)
     );
     nodes.load(vec![registered(&row, 1, &["m"])]);
     assert_eq!(standing(0), NodeState::Unreachable, "as after a start");
@@ -38,7 +38,7 @@ fn a_node_stands_as_it_reports_and_for_as_long_as_its_lease() {
     for seq in [3, 2] {
         assert_eq!(
             nodes.report(&row.id, report(seq, NodeStatus::Ready, 0), at(60)),
-            Err(HeartbeatError::Seq)
+            Err(HeartbeatRefusal::Seq)
         );
     }
     assert_eq!(standing(70), NodeState::Unreachable, "what is not taken extends nothing");
@@ -118,17 +118,17 @@ fn what_is_of_an_earlier_registration_does_not_count() {
     nodes.begin(&row.id, 2, at(20));
     assert_eq!(
         nodes.report(&row.id, said(Some(1), 25, 8), at(25)),
-        Err(HeartbeatError::Epoch),
+        Err(HeartbeatRefusal::Epoch),
         "by its word"
     );
     assert_eq!(
         nodes.report(&row.id, said(Some(3), 25, 8), at(25)),
-        Err(HeartbeatError::Epoch),
+        Err(HeartbeatRefusal::Epoch),
         "of one that is not there"
     );
     assert_eq!(
         nodes.report(&row.id, said(None, 19, 8), at(25)),
-        Err(HeartbeatError::Epoch),
+        Err(HeartbeatRefusal::Epoch),
         "it was under way"
     );
     nodes.begin(&row.id, 1, at(26));

@@ -51,7 +51,7 @@ pub(super) enum TraceMessage {
 
 /// Why a batch was not taken. It says nothing of where it was sent: that may be a secret.
 #[derive(Debug, PartialEq, Eq)]
-enum NotTaken {
+enum ExportError {
     /// It may be taken later; after this time, if the collector said so.
     Later(String, Option<Duration>),
     /// It never will be.
@@ -117,13 +117,13 @@ impl Exporter {
         for left in (0..TRACE_TRIES).rev() {
             let why = match self.post(&body) {
                 Ok(refused) => return self.count(spans, refused),
-                Err(NotTaken::Later(_, after)) if left > 0 => {
+                Err(ExportError::Later(_, after)) if left > 0 => {
                     let wanted = after.unwrap_or(wait).min(TRACE_RETRY_MAX);
                     std::thread::park_timeout(wanted);
                     wait *= 2;
                     continue;
                 }
-                Err(NotTaken::Later(why, _) | NotTaken::Never(why)) => why,
+                Err(ExportError::Later(why, _) | ExportError::Never(why)) => why,
             };
             self.metrics.spans("dropped_unsent", spans);
             self.lost.tell(|batches| {
@@ -143,7 +143,7 @@ impl Exporter {
     }
 
     /// Sends a body once. Gives how many of its spans the collector refused.
-    fn post(&self, body: &[u8]) -> Result<u64, NotTaken> {
+    fn post(&self, body: &[u8]) -> Result<u64, ExportError> {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         for (name, value) in &self.headers {
             request = request.header(name, value);
@@ -155,9 +155,9 @@ impl Exporter {
         match status {
             200..=299 => Ok(said.map_or(0, |said| refused_spans(&said))),
             429 | 502 | 503 | 504 => {
-                Err(NotTaken::Later(format!("status {status}"), after.map(Duration::from_secs)))
+                Err(ExportError::Later(format!("status {status}"), after.map(Duration::from_secs)))
             }
-            _ => Err(NotTaken::Never(format!("status {status}"))),
+            _ => Err(ExportError::Never(format!("status {status}"))),
         }
     }
 }
@@ -185,8 +185,8 @@ fn gather(
 }
 
 /// An error of the connection, by its kind: its text may hold the URL.
-fn unreachable(error: &ureq::Error) -> NotTaken {
-    NotTaken::Later(
+fn unreachable(error: &ureq::Error) -> ExportError {
+    ExportError::Later(
         match error {
             ureq::Error::Timeout(_) => "no answer in time".to_owned(),
             ureq::Error::Io(error) => error.kind().to_string(),

@@ -118,7 +118,7 @@ fn what_a_collector_refuses_is_counted_and_not_sent_again() {
 fn why_a_collector_is_not_reached_does_not_say_where_it_is() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (exporter, _) = exporter(&format!("http://{free}/secret-canary/v1/traces"));
-    let Err(NotTaken::Later(why, None)) = exporter.post(b"{}") else { panic!("it was taken") };
+    let Err(ExportError::Later(why, None)) = exporter.post(b"{}") else { panic!("it was taken") };
     assert!(!why.contains("canary") && !why.contains(&free.port().to_string()), "{why}");
 }
 

@@ -16,7 +16,7 @@ use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Result};
 use rerouter_records::model::{MODELS_PAGE, ModelLifecycle, ModelList, ModelObject, ModelRecord};
 use rerouter_records::page::ListObject;
-use rerouter_routing::Refusal;
+use rerouter_routing::RoutingRefusal;
 
 /// `owned_by` of aliases and agents.
 const OURS: &str = "rerouter";
@@ -55,7 +55,8 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
     let models = known(app, &live, who);
     let found = models.into_iter().find(|model| model.id == id);
     let found = found.or_else(|| under_pattern(&live, who, &id));
-    let model = found.ok_or_else(|| Error::from(Refusal::ModelNotFound { model: id.clone() }))?;
+    let model =
+        found.ok_or_else(|| Error::from(RoutingRefusal::ModelNotFound { model: id.clone() }))?;
     let body = if wants_anthropic(request) { anthropic(&model) } else { openai(&model) };
     answer::json(StatusCode::OK, &body)
 }

@@ -8,7 +8,7 @@ use super::nodes;
 use super::nodes::NODE_TEXT_BYTES;
 use crate::app::App;
 use rerouter_access::auth::Principal;
-use rerouter_access::nodes::{Heartbeat, HeartbeatError, NodeLoad};
+use rerouter_access::nodes::{Heartbeat, HeartbeatRefusal, NodeLoad};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::NodeId;
@@ -106,9 +106,9 @@ pub(super) async fn heartbeat(call: Call<'_>, told: NodeHeartbeat) -> Result<Ans
     }
     let report = Heartbeat { epoch, signed_s, seq, status, load: NodeLoad { running, queued } };
     app.nodes.report(id, report, call.now()).map_err(|untaken| match untaken {
-        HeartbeatError::Seq => Error::new(Kind::Conflict, SEQ),
-        HeartbeatError::Epoch => gone(StoreError::Conflict),
-        HeartbeatError::Unregistered => {
+        HeartbeatRefusal::Seq => Error::new(Kind::Conflict, SEQ),
+        HeartbeatRefusal::Epoch => gone(StoreError::Conflict),
+        HeartbeatRefusal::Unregistered => {
             Error::new(Kind::Conflict, "The node is not registered. Register first.")
         }
     })?;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::nodes;
 use super::route::ClientOrigin;
 use crate::app::App;
-use crate::config::{Denied, Egress, EgressPeer};
+use crate::config::{Egress, EgressPeer, EgressRefusal};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_routing::BaseUrl;
@@ -44,8 +44,8 @@ pub(super) async fn may_serve_at(
     match denied {
         // The name may resolve later.
         None => Ok(()),
-        Some(Denied::Ours) => refuse("The gateway itself listens at this address."),
-        Some(Denied::Policy) => refuse("No node may serve at this address."),
+        Some(EgressRefusal::Ours) => refuse("The gateway itself listens at this address."),
+        Some(EgressRefusal::Policy) => refuse("No node may serve at this address."),
     }
 }
 

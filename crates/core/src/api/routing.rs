@@ -12,7 +12,7 @@ use super::outline::outline;
 use super::route::{ApiRequest, ApiResult};
 use crate::app::App;
 use crate::config::{self, Problem};
-use crate::reload::{self, ChangeAuthor, DocumentOrigin, NotApplied, Precondition};
+use crate::reload::{self, ChangeAuthor, DocumentOrigin, Precondition, ReloadRefusal};
 use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
 use rerouter_base::bounds;
@@ -92,11 +92,11 @@ async fn gated(
         let live = app.live();
         let revision = live.routing.revision();
         if expected.is_some_and(|expected| expected != revision) {
-            return taken(Err(NotApplied::stale(app, revision.to_owned())));
+            return taken(Err(ReloadRefusal::stale(app, revision.to_owned())));
         }
         let candidate = match read(app, text.to_owned()).await? {
             Ok(candidate) => candidate,
-            Err(problems) => return taken(Err(NotApplied::Problems(problems))),
+            Err(problems) => return taken(Err(ReloadRefusal::Problems(problems))),
         };
         if attempt == 0 {
             app.store.note(tried(candidate.revision())).await?;
@@ -109,7 +109,7 @@ async fn gated(
         let expecting =
             expected.map_or(Precondition::Revision(revision), Precondition::RevisionAndFile);
         match reload::apply(app, text.to_owned(), DocumentOrigin::Request, expecting, by).await {
-            Err(NotApplied::Stale { .. }) if expected.is_none() => {}
+            Err(ReloadRefusal::Stale { .. }) if expected.is_none() => {}
             outcome => return taken(outcome),
         }
     }
@@ -246,7 +246,7 @@ pub(super) fn problems(problems: &[Problem]) -> ApiResult {
     answer::json(StatusCode::BAD_REQUEST, &refusal)
 }
 
-fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> ApiResult {
+fn taken(outcome: std::result::Result<reload::Applied, ReloadRefusal>) -> ApiResult {
     match outcome {
         Ok(taken) => {
             let reload::Applied { revision, previous, warnings } = taken;
@@ -255,30 +255,30 @@ fn taken(outcome: std::result::Result<reload::Applied, NotApplied>) -> ApiResult
             tag(&mut response, &body.revision);
             Ok(response)
         }
-        Err(NotApplied::Problems(found)) => problems(&found),
-        Err(NotApplied::Stale { live, refused: None }) => Err(Error::new(
+        Err(ReloadRefusal::Problems(found)) => problems(&found),
+        Err(ReloadRefusal::Stale { live, refused: None }) => Err(Error::new(
             Kind::PreconditionFailed,
             format!("Revision {live} is live. Read it again, then retry."),
         )),
-        Err(NotApplied::Stale { live, refused: Some(stored) }) => {
+        Err(ReloadRefusal::Stale { live, refused: Some(stored) }) => {
             let why = format!(
                 "The store has revision {stored}, which this gateway refused: {live} is live \
                  here. Send the change to a gateway that has {stored}, or omit If-Match."
             );
             Err(Error::new(Kind::PreconditionFailed, why))
         }
-        Err(NotApplied::Changed(file)) => {
+        Err(ReloadRefusal::Changed(file)) => {
             let why = format!(
                 "{} has changed and is not live yet. Check it, then retry, or omit If-Match.",
                 file.display()
             );
             Err(Error::new(Kind::PreconditionFailed, why))
         }
-        Err(NotApplied::ReadOnly(why)) => Err(Error::new(
+        Err(ReloadRefusal::ReadOnly(why)) => Err(Error::new(
             Kind::ReadOnly,
             format!("The routing document is read-only here: {why}."),
         )),
-        Err(NotApplied::Failed(error)) => Err(error),
+        Err(ReloadRefusal::Failed(error)) => Err(error),
     }
 }
 

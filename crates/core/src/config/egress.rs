@@ -22,7 +22,7 @@ pub enum EgressPeer {
 
 /// Why a destination is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub enum EgressRefusal {
     /// The policy denies it.
     Policy,
     /// The gateway listens there: it would be a loop.
@@ -49,7 +49,7 @@ impl Egress {
     }
 
     /// Checks an address after names were resolved.
-    pub fn check(&self, address: SocketAddr, peer: EgressPeer) -> Result<(), Denied> {
+    pub fn check(&self, address: SocketAddr, peer: EgressPeer) -> Result<(), EgressRefusal> {
         let ip = address.ip().to_canonical();
         // The unspecified address is this machine.
         let here = || ip.is_loopback() || ip.is_unspecified() || is_of_this_machine(ip);
@@ -65,11 +65,11 @@ impl Egress {
             nets.iter().any(|net| net.contains(ip) || embedded.is_some_and(|ip| net.contains(ip)))
         };
         if self.ours.iter().any(loops) {
-            Err(Denied::Ours)
+            Err(EgressRefusal::Ours)
         } else if within(&self.denied)
             || (peer == EgressPeer::Node && (ip.is_unspecified() || within(&self.metadata)))
         {
-            Err(Denied::Policy)
+            Err(EgressRefusal::Policy)
         } else {
             Ok(())
         }

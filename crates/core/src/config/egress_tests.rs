@@ -28,7 +28,7 @@ fn own_addresses_are_denied_in_each_spelling() {
         for whose in [EgressPeer::Provider, EgressPeer::Node] {
             assert_eq!(
                 egress().check(address.parse().unwrap(), whose),
-                Err(Denied::Ours),
+                Err(EgressRefusal::Ours),
                 "{address}"
             );
         }
@@ -75,7 +75,7 @@ fn metadata_and_this_machine_are_denied_by_default_in_each_spelling() {
         let address = format!("{host}:80").parse().unwrap();
         assert_eq!(
             Egress::of(&server, None).check(address, EgressPeer::Provider),
-            Err(Denied::Policy),
+            Err(EgressRefusal::Policy),
             "{host}"
         );
     }
@@ -114,11 +114,12 @@ fn nodes_have_the_policy_and_more() {
         "0.0.0.0:1",
         "[::]:1",
     ];
-    for (addresses, of_providers) in [(&both[..], Err(Denied::Policy)), (&nodes[..], Ok(()))] {
+    for (addresses, of_providers) in [(&both[..], Err(EgressRefusal::Policy)), (&nodes[..], Ok(()))]
+    {
         for address in addresses {
             assert_eq!(
                 egress().check(address.parse().unwrap(), EgressPeer::Node),
-                Err(Denied::Policy),
+                Err(EgressRefusal::Policy),
                 "{address}"
             );
             assert_eq!(

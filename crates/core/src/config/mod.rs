@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 pub use authorities::{expiry, expiry_of};
 pub use check::CheckReport;
-pub use egress::{Denied, Egress, EgressPeer};
+pub use egress::{Egress, EgressPeer, EgressRefusal};
 pub use net::Net;
 pub use problem::Problem;
 pub use settings::Server;

@@ -1,6 +1,8 @@
 //! Explains a changed decision: the first difference, and the part of the documents that causes it.
 
-use rerouter_routing::{Candidate, Decision, Refusal, Routing, Rule, Strategy, WeightedTarget};
+use rerouter_routing::{
+    Candidate, Decision, Routing, RoutingRefusal, Rule, Strategy, WeightedTarget,
+};
 
 use super::judge::{Judged, target_name};
 
@@ -39,15 +41,15 @@ pub(super) fn explain(
 
 fn refused(
     was: &Decision,
-    refusal: &Refusal,
+    refusal: &RoutingRefusal,
     before: Option<&Routing>,
     after: &Routing,
 ) -> Vec<Reason> {
     match refusal {
-        Refusal::ModelNotFound { model } => {
+        RoutingRefusal::ModelNotFound { model } => {
             reason("name", format!("`{model}` no longer exists in the document"))
         }
-        Refusal::NoTarget { candidates, .. } => {
+        RoutingRefusal::NoTarget { candidates, .. } => {
             let fell: Vec<Reason> = eligibility(&was.candidates, candidates);
             if fell.is_empty() { targets(was, candidates, before, after) } else { fell }
         }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use rerouter_captures::capture::record::Head;
 use rerouter_captures::redaction;
 use rerouter_routing::{
-    Candidate, Decision, Inputs, Refusal, Routing, TargetHealth, TextPart, Untranslatable, decide,
+    Candidate, Decision, Inputs, Routing, RoutingRefusal, TargetHealth, TextPart, Untranslatable,
+    decide,
 };
 
 /// Where the state of the targets comes from.
@@ -88,8 +89,8 @@ impl Skipped {
 /// One capture before and after.
 pub(super) struct Judged<'h> {
     /// The recorded decision, or the baseline's.
-    pub(super) before: Result<Cow<'h, Decision>, Refusal>,
-    pub(super) after: Result<Decision, Refusal>,
+    pub(super) before: Result<Cow<'h, Decision>, RoutingRefusal>,
+    pub(super) after: Result<Decision, RoutingRefusal>,
     /// Whether a signal that an expression reads is unknown, because the text was not kept.
     pub(super) inexact: bool,
     /// Whether a target counts as healthy and idle because the capture does not know it.
@@ -151,11 +152,11 @@ impl Question<'_> {
 }
 
 /// Every target of the matching rule.
-fn considered(decided: &Result<Decision, Refusal>) -> &[Candidate] {
+fn considered(decided: &Result<Decision, RoutingRefusal>) -> &[Candidate] {
     match decided {
         Ok(decision) => &decision.candidates,
-        Err(Refusal::NoTarget { candidates, .. }) => candidates,
-        Err(Refusal::ModelNotFound { .. }) => &[],
+        Err(RoutingRefusal::NoTarget { candidates, .. }) => candidates,
+        Err(RoutingRefusal::ModelNotFound { .. }) => &[],
     }
 }
 

@@ -37,8 +37,8 @@ pub(crate) async fn store_text(app: &App, routing: &Routing) -> Result<(), Error
 pub async fn store_text_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
     if app.follows_documents() {
         return match make_live(&app.store, app, routing, Some("")).await {
-            Ok(_) | Err(NotApplied::Stale { .. }) => Ok(()),
-            Err(NotApplied::Failed(error)) => Err(error),
+            Ok(_) | Err(ReloadRefusal::Stale { .. }) => Ok(()),
+            Err(ReloadRefusal::Failed(error)) => Err(error),
             Err(other) => Err(Error::internal(format!("{other:?}"))),
         };
     }
@@ -66,17 +66,17 @@ async fn make_live(
     app: &App,
     routing: &Routing,
     expected: Option<&str>,
-) -> Result<Vec<String>, NotApplied> {
+) -> Result<Vec<String>, ReloadRefusal> {
     let (revision, text) = (routing.revision(), routing.text());
     let made = store.make_live(revision, text, app.clock.now(), expected).await;
     let committed = match made {
         Ok(committed) => committed,
         Err(StoreError::Stale) => {
-            return Err(NotApplied::stale(app, app.revision()));
+            return Err(ReloadRefusal::stale(app, app.revision()));
         }
-        Err(error) => return Err(NotApplied::Failed(Error::store_unavailable(error))),
+        Err(error) => return Err(ReloadRefusal::Failed(Error::store_unavailable(error))),
     };
-    let failed = |error| NotApplied::Failed(Error::store_unavailable(error));
+    let failed = |error| ReloadRefusal::Failed(Error::store_unavailable(error));
     let unconfirmed = app.store.acknowledge(committed.rev).await.map_err(failed)?;
     let others = app.store.gateways().await.map_err(failed)?;
     let has_another = |other: &&GatewayRow| {
@@ -108,7 +108,7 @@ pub struct Applied {
 
 /// Why a document did not become live. Nothing has changed.
 #[derive(Debug)]
-pub enum NotApplied {
+pub enum ReloadRefusal {
     /// The document is invalid.
     Problems(Vec<Problem>),
     /// The caller expected another revision to be live.
@@ -124,11 +124,11 @@ pub enum NotApplied {
     Failed(Error),
 }
 
-impl NotApplied {
+impl ReloadRefusal {
     /// Another revision than the expected one is `live`.
     pub fn stale(app: &App, live: String) -> Self {
         let refused = app.refused_document().and_then(|refused| refused.revision.clone());
-        NotApplied::Stale { live, refused }
+        ReloadRefusal::Stale { live, refused }
     }
 }
 
@@ -167,18 +167,18 @@ pub async fn apply(
     origin: DocumentOrigin,
     expecting: Precondition<'_>,
     author: ChangeAuthor<'_>,
-) -> Result<Applied, NotApplied> {
+) -> Result<Applied, ReloadRefusal> {
     let _turn = app
         .configuring
         .acquire()
         .await
-        .map_err(|closed| NotApplied::Failed(Error::internal(closed)))?;
+        .map_err(|closed| ReloadRefusal::Failed(Error::internal(closed)))?;
     let previous = app.live();
     let live = previous.routing.revision().to_string();
     if let Precondition::Revision(expected) | Precondition::RevisionAndFile(expected) = expecting
         && expected != live
     {
-        return Err(NotApplied::stale(app, live));
+        return Err(ReloadRefusal::stale(app, live));
     }
     let routing = match read(app, text, origin).await {
         Ok(routing) => routing,
@@ -191,11 +191,11 @@ pub async fn apply(
     let file = writable_file(app)?;
     if let Some(file) =
         file.as_ref().filter(|_| matches!(expecting, Precondition::RevisionAndFile(_)))
-        && is_changed(file.clone(), &previous.routing).await.map_err(NotApplied::Failed)?
+        && is_changed(file.clone(), &previous.routing).await.map_err(ReloadRefusal::Failed)?
     {
-        return Err(NotApplied::Changed(file.clone()));
+        return Err(ReloadRefusal::Changed(file.clone()));
     }
-    app.auth.recheck(author.principal, app.clock.now()).map_err(NotApplied::Failed)?;
+    app.auth.recheck(author.principal, app.clock.now()).map_err(ReloadRefusal::Failed)?;
     let mut event = author.event.clone();
     event.target.id.clone_from(&revision);
     let noted = app.store.noting(event);
@@ -207,7 +207,7 @@ pub async fn apply(
             warnings.extend(make_live(&noted, app, &routing, expected).await?);
         }
         None => {
-            store_text_in(&noted, app, &routing).await.map_err(NotApplied::Failed)?;
+            store_text_in(&noted, app, &routing).await.map_err(ReloadRefusal::Failed)?;
             swap(app, routing);
         }
         Some(file) => {
@@ -240,14 +240,17 @@ async fn write_and_store(
     file: PathBuf,
     routing: &Routing,
     previous: &Routing,
-) -> Result<(), NotApplied> {
+) -> Result<(), ReloadRefusal> {
     // Before the file: a gateway that starts with the file finds the text stored.
-    store_text(app, routing).await.map_err(NotApplied::Failed)?;
+    store_text(app, routing).await.map_err(ReloadRefusal::Failed)?;
     let before = tokio::fs::read_to_string(&file).await;
     if let Err(why) = write(file.clone(), routing.text().to_owned()).await {
         // The live document becomes the newest again.
-        store_text(app, previous).await.map_err(NotApplied::Failed)?;
-        return Err(NotApplied::ReadOnly(format!("{} cannot be written: {why}", file.display())));
+        store_text(app, previous).await.map_err(ReloadRefusal::Failed)?;
+        return Err(ReloadRefusal::ReadOnly(format!(
+            "{} cannot be written: {why}",
+            file.display()
+        )));
     }
     if let Err(error) = store_text_in(noted, app, routing).await {
         if let Err(why) =
@@ -260,13 +263,13 @@ async fn write_and_store(
                 "the live document is not the newest in the store after a failed change: {why}"
             );
         }
-        return Err(NotApplied::Failed(error));
+        return Err(ReloadRefusal::Failed(error));
     }
     Ok(())
 }
 
 /// Reads and checks a document on a blocking thread: a megabyte takes a while.
-async fn read(app: &App, text: String, origin: DocumentOrigin) -> Result<Routing, NotApplied> {
+async fn read(app: &App, text: String, origin: DocumentOrigin) -> Result<Routing, ReloadRefusal> {
     let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
     let reading = blocking(move || match origin {
         DocumentOrigin::Request => config::read_given(&text, &server, &*variables, mock),
@@ -274,18 +277,21 @@ async fn read(app: &App, text: String, origin: DocumentOrigin) -> Result<Routing
             config::read_routing(config::NO_FILE, &text, &server, &*variables, mock)
         }
     });
-    reading.await.map_err(|lost| NotApplied::Failed(lost.into()))?.map_err(NotApplied::Problems)
+    reading
+        .await
+        .map_err(|lost| ReloadRefusal::Failed(lost.into()))?
+        .map_err(ReloadRefusal::Problems)
 }
 
 /// The file of the document, `None` if the store holds it.
-fn writable_file(app: &App) -> Result<Option<PathBuf>, NotApplied> {
+fn writable_file(app: &App) -> Result<Option<PathBuf>, ReloadRefusal> {
     if app.server.routing.store {
         return Ok(None);
     }
     let read_only = "the built-in document is live: set `routing.file`, or `routing.store: true`";
     config::routing_path(&app.server)
         .map(Some)
-        .ok_or_else(|| NotApplied::ReadOnly(read_only.to_owned()))
+        .ok_or_else(|| ReloadRefusal::ReadOnly(read_only.to_owned()))
 }
 
 /// Replaces the content of a file in one step. It keeps its permissions, and its owner where this

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
 use super::master::MasterKeys;
-use super::tls::{self, InvalidPair};
+use super::tls::{self, TlsFilesError};
 use super::{BootError, Environment};
 use rerouter_base::id::Random;
 use rerouter_base::secret::Purpose;
@@ -34,8 +34,8 @@ pub fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
         let Some(files) = listener.tls.as_ref() else { continue };
         let (path, why) = match tls::check(files) {
             Ok(()) => continue,
-            Err(InvalidPair::Cert(why)) => (of("tls.cert"), why),
-            Err(InvalidPair::Key(why)) => (of("tls.key"), why),
+            Err(TlsFilesError::Cert(why)) => (of("tls.cert"), why),
+            Err(TlsFilesError::Key(why)) => (of("tls.key"), why),
         };
         found.problem(
             server,

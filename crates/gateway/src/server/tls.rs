@@ -46,22 +46,22 @@ impl ResolvesServerCert for CurrentPair {
 }
 
 /// Which file is invalid, and why.
-pub(super) enum InvalidPair {
+pub(super) enum TlsFilesError {
     Cert(String),
     Key(String),
 }
 
-impl InvalidPair {
+impl TlsFilesError {
     /// The reason, with the path of the file.
     pub(super) fn why(self) -> String {
         match self {
-            InvalidPair::Cert(why) | InvalidPair::Key(why) => why,
+            TlsFilesError::Cert(why) | TlsFilesError::Key(why) => why,
         }
     }
 }
 
 /// Checks that a listener can use these files.
-pub(super) fn check(files: &TlsFiles) -> Result<(), InvalidPair> {
+pub(super) fn check(files: &TlsFiles) -> Result<(), TlsFilesError> {
     read(files).map(|_| ())
 }
 
@@ -72,7 +72,7 @@ impl TlsIdentity {
         files: &TlsFiles,
         metrics: Arc<Metrics>,
     ) -> Result<Self, String> {
-        let pair = Arc::new(read(files).map_err(InvalidPair::why)?);
+        let pair = Arc::new(read(files).map_err(TlsFilesError::why)?);
         let seen = Mutex::new(stamps(files));
         let current = Arc::new(CurrentPair(ArcSwap::new(pair.clone())));
         let identity = TlsIdentity { listener, files: files.clone(), metrics, current, seen };
@@ -124,10 +124,10 @@ impl TlsIdentity {
     }
 }
 
-fn read(files: &TlsFiles) -> Result<CertifiedKey, InvalidPair> {
+fn read(files: &TlsFiles) -> Result<CertifiedKey, TlsFilesError> {
     let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
-    let of_cert = |error: &dyn fmt::Display| InvalidPair::Cert(of(&files.cert, error));
-    let of_key = |error: &dyn fmt::Display| InvalidPair::Key(of(&files.key, error));
+    let of_cert = |error: &dyn fmt::Display| TlsFilesError::Cert(of(&files.cert, error));
+    let of_key = |error: &dyn fmt::Display| TlsFilesError::Key(of(&files.key, error));
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.cert)
         .and_then(Iterator::collect)
         .map_err(|error| of_cert(&describe(&error)))?;

@@ -17,7 +17,7 @@ mod target_state;
 
 pub use breaker::{BreakerChange, TripReason};
 pub use deadline::COOLDOWN_MAX;
-pub use permit::{AttemptOutcome, AttemptPermit, IsolatedCooldowns, PermitDenied};
+pub use permit::{AttemptOutcome, AttemptPermit, IsolatedCooldowns, PermitRefusal};
 pub use provider_state::ProviderState;
 pub use registry::HealthRegistry;
 pub use retry_budget::RetryBudget;

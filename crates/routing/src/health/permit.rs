@@ -21,7 +21,7 @@ const KEY_REFUSED: Duration = Duration::from_secs(300);
 
 /// Why an attempt is not admitted: the target's state has changed since the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PermitDenied {
+pub enum PermitRefusal {
     /// The breaker is open, or its probe is in flight.
     BreakerOpen,
     /// The target is in a cooldown.
@@ -85,20 +85,20 @@ impl AttemptPermit {
         target: &Arc<Target>,
         at: Timestamp,
         apart: Option<&Arc<IsolatedCooldowns>>,
-    ) -> Result<AttemptPermit, PermitDenied> {
+    ) -> Result<AttemptPermit, PermitRefusal> {
         let (state, provider, now) = (target.state(), target.provider.state(), at.as_microsecond());
         if state.cooldown_until(&target.provider, now).is_some() {
-            return Err(PermitDenied::CoolDown);
+            return Err(PermitRefusal::CoolDown);
         }
         let pass = match apart {
-            None => Some(state.lock_vitals().breaker.enter(now).ok_or(PermitDenied::BreakerOpen)?),
+            None => Some(state.lock_vitals().breaker.enter(now).ok_or(PermitRefusal::BreakerOpen)?),
             // Only live traffic may probe a half-open breaker.
             Some(_) if state.admits(now) => None,
-            Some(_) => return Err(PermitDenied::BreakerOpen),
+            Some(_) => return Err(PermitRefusal::BreakerOpen),
         };
         if !provider.enter(target.provider.max_concurrency) {
             pass.into_iter().for_each(|pass| state.lock_vitals().breaker.abandoned(pass));
-            return Err(PermitDenied::Concurrency);
+            return Err(PermitRefusal::Concurrency);
         }
         state.begin();
         let keys = state.keys(&target.provider, apart.map(|apart| &apart.0));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::config;
 use rerouter_base::error::{Error, Kind};
 use rerouter_routing::{
-    BreakerState, Decision, Inputs, Refusal, Routing, TargetHealth, chat, decide, shadow,
+    BreakerState, Decision, Inputs, Routing, RoutingRefusal, TargetHealth, chat, decide, shadow,
 };
 
 /// One provider `p`, the alias `auto` to rules that are written out, and models as they are written

@@ -40,7 +40,7 @@ fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_764_000_000_000 + ms).unwrap()
 }
 
-fn take(routing: &Routing, target: &str, ms: i64) -> Result<AttemptPermit, PermitDenied> {
+fn take(routing: &Routing, target: &str, ms: i64) -> Result<AttemptPermit, PermitRefusal> {
     AttemptPermit::take(routing.target(target).unwrap(), at(ms), None)
 }
 
@@ -61,7 +61,7 @@ fn a_429_benches_the_target_for_as_long_as_it_says_and_no_longer_than_the_maximu
         assert_eq!(told.and_then(|told| told.cooldown_until), cools.then(|| at(7_000)), "{ms}");
         assert_eq!(
             take(&routing, "p/a", ms).err(),
-            cools.then_some(PermitDenied::CoolDown),
+            cools.then_some(PermitRefusal::CoolDown),
             "{ms}"
         );
     }
@@ -84,7 +84,7 @@ fn a_429_benches_the_target_for_as_long_as_it_says_and_no_longer_than_the_maximu
             at(0),
         );
     }
-    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(PermitDenied::CoolDown));
+    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(PermitRefusal::CoolDown));
     assert!(take(&routing, "p/a", 7_000).is_ok());
 }
 
@@ -93,9 +93,9 @@ fn a_wait_from_before_the_clock_was_set_back_hides_no_other() {
     let routing = live(&HealthRegistry::default(), DOCUMENT);
     let hour = 3_600_000;
     attempt(&routing, "p/a", SECONDS_7, hour);
-    assert_eq!(take(&routing, "p/a", hour).err(), Some(PermitDenied::CoolDown));
+    assert_eq!(take(&routing, "p/a", hour).err(), Some(PermitRefusal::CoolDown));
     attempt(&routing, "p/a", SECONDS_7, 0);
-    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(PermitDenied::CoolDown));
+    assert_eq!(take(&routing, "p/a", 6_999).err(), Some(PermitRefusal::CoolDown));
     assert!(take(&routing, "p/a", 7_000).is_ok());
 }
 
@@ -112,7 +112,7 @@ fn the_breaker_opens_lets_one_through_and_survives_a_reload() {
     ] {
         attempt(&routing, "p/a", ending, 0);
     }
-    assert_eq!(take(&routing, "p/a", 999).err(), Some(PermitDenied::BreakerOpen));
+    assert_eq!(take(&routing, "p/a", 999).err(), Some(PermitRefusal::BreakerOpen));
     let breaker = |routing: &Routing, ms| {
         health.snapshot(routing, at(ms)).remove("p/a").map(|told| (told.breaker, told.probe_free))
     };
@@ -127,7 +127,7 @@ fn the_breaker_opens_lets_one_through_and_survives_a_reload() {
     assert_eq!(breaker(&next, 1_000), Some((BreakerState::HalfOpen, true)));
     let mut probe = take(&next, "p/a", 1_000).unwrap();
     assert_eq!(breaker(&next, 1_000), Some((BreakerState::HalfOpen, false)));
-    assert_eq!(take(&next, "p/a", 1_000).err(), Some(PermitDenied::BreakerOpen));
+    assert_eq!(take(&next, "p/a", 1_000).err(), Some(PermitRefusal::BreakerOpen));
     probe.content(Duration::from_millis(40), at(1_040));
     assert_eq!(
         breaker(&next, 1_040),
@@ -177,7 +177,7 @@ fn a_place_of_the_provider_is_taken_by_any_of_its_models() {
     let told = health.snapshot(&routing, at(0));
     let seen = ["p/a", "p/b"].map(|name| (told[name].inflight, told[name].max));
     assert_eq!(seen, [(2, Some(2)), (1, Some(1))], "both are full");
-    assert_eq!(take(&routing, "p/b", 0).err(), Some(PermitDenied::Concurrency));
+    assert_eq!(take(&routing, "p/b", 0).err(), Some(PermitRefusal::Concurrency));
     assert!(take(&routing, "q/a", 0).is_ok());
     drop(under_way);
     assert!(take(&routing, "p/b", 0).is_ok());
@@ -223,13 +223,13 @@ fn a_replay_does_not_take_the_request_that_tries_a_half_open_breaker() {
     let replay = |ms| AttemptPermit::take(target, at(ms), Some(&apart));
     attempt(&routing, "p/a", AttemptOutcome::Failed, 0);
     attempt(&routing, "p/a", AttemptOutcome::Failed, 0);
-    assert_eq!(replay(999).err(), Some(PermitDenied::BreakerOpen));
+    assert_eq!(replay(999).err(), Some(PermitRefusal::BreakerOpen));
     let beside = replay(1_000).unwrap();
     let probe = take(&routing, "p/a", 1_000).unwrap();
     assert_eq!(probe.change(), Some(BreakerChange::HalfOpen));
     assert_eq!(
         replay(1_000).err(),
-        Some(PermitDenied::BreakerOpen),
+        Some(PermitRefusal::BreakerOpen),
         "while one tries it nobody else does"
     );
     let effect = beside.end(AttemptOutcome::Answered, Duration::ZERO, at(1_000));
@@ -390,13 +390,13 @@ fn keys_rotate_without_cooling_ones() {
         !refused.end(AttemptOutcome::Refused, Duration::ZERO, at(1_000)).another_key,
         "none is left"
     );
-    assert_eq!(take(&routing, "q/a", 1_000).err(), Some(PermitDenied::CoolDown));
+    assert_eq!(take(&routing, "q/a", 1_000).err(), Some(PermitRefusal::CoolDown));
     assert_eq!(health.snapshot(&routing, at(1_000))["q/a"].cooldown_until, Some(at(7_000)));
     assert_eq!([key(7_000), key(8_000)], ["sk-b"; 2]);
     let elsewhere = live(&HealthRegistry::default(), &text.replace("q/a: {}", "q/a: {}, q/b: {}"));
     attempt(&elsewhere, "q/a", AttemptOutcome::Forbidden, 0);
     attempt(&elsewhere, "q/a", AttemptOutcome::Forbidden, 0);
-    assert_eq!(take(&elsewhere, "q/a", 0).err(), Some(PermitDenied::CoolDown));
+    assert_eq!(take(&elsewhere, "q/a", 0).err(), Some(PermitRefusal::CoolDown));
     assert!(take(&elsewhere, "q/b", 0).is_ok(), "what is forbidden is a model");
     let reordered = live(&health, &text.replace("[sk-a, sk-b]", "[sk-b, sk-a]"));
     let picked = [(); 4]

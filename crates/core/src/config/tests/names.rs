@@ -1,7 +1,7 @@
 //! Decisions for names under patterns.
 
 use crate::config;
-use rerouter_routing::{Decision, Refusal, Routing, chat, decide, shadow};
+use rerouter_routing::{Decision, Routing, RoutingRefusal, chat, decide, shadow};
 
 fn routing(text: &str) -> Routing {
     let server = config::read_server("server.yaml", "", &|_| None).unwrap();
@@ -64,7 +64,7 @@ fn exact_names_come_before_patterns_and_longer_patterns_before_shorter() {
     // Nobody may ask for what only a template names, nor for no model at all.
     for name in ["q/org/claude-x", "q/any", "p/", "claude", "p", "p/a\u{e9}"] {
         let refused = decide(&routing, &chat(name, 7)).unwrap_err();
-        assert!(matches!(refused, Refusal::ModelNotFound { .. }), "{name}");
+        assert!(matches!(refused, RoutingRefusal::ModelNotFound { .. }), "{name}");
     }
     let long = format!("claude-3-{}", "x".repeat(300));
     assert_eq!(plan(&decide(&routing, &chat(&long, 7)).unwrap()), ["q/long"]);
@@ -104,7 +104,7 @@ fn a_breaker_of_the_pattern_counts_for_its_targets() {
         ..Default::default()
     };
     inputs.health.insert("p/*".into(), open);
-    assert!(matches!(decide(&routing, &inputs), Err(Refusal::NoTarget { .. })));
+    assert!(matches!(decide(&routing, &inputs), Err(RoutingRefusal::NoTarget { .. })));
     inputs.request.name = "p/small-x".into();
     assert!(decide(&routing, &inputs).is_ok());
 }

@@ -7,7 +7,7 @@ use crate::config;
 use rerouter_access::nodes::fixtures::{enrolled, nodes, registered, report, serving};
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::NodeId;
-use rerouter_routing::{Refusal, chat, decide};
+use rerouter_routing::{RoutingRefusal, chat, decide};
 use rerouter_store::NodeRow;
 use rerouter_store::NodeStatus;
 
@@ -50,7 +50,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
         nodes.look(&routing, Some("auto"), at(second), &mut inputs.health);
         inputs
     };
-    let first = |decided: Result<rerouter_routing::Decision, Refusal>| {
+    let first = |decided: Result<rerouter_routing::Decision, RoutingRefusal>| {
         decided.map(|decision| format!("{}/{}", decision.provider, decision.model))
     };
     let reason = |inputs: &rerouter_routing::Inputs| {

@@ -114,7 +114,7 @@ proptest! {
             }
             Err(refusal) => {
                 prop_assert!(wanted.is_empty());
-                let Refusal::NoTarget { candidates, .. } = &refusal else { panic!("{refusal:?}") };
+                let RoutingRefusal::NoTarget { candidates, .. } = &refusal else { panic!("{refusal:?}") };
                 let reasons: Vec<&str> = candidates
                     .iter()
                     .map(|candidate| candidate.reason.as_deref().unwrap())
@@ -252,7 +252,8 @@ fn a_refusal_is_as_pure_as_a_decision() {
     let mut inputs = chat("auto", 1);
     let cooldown_until = Some(inputs.at + jiff::SignedDuration::from_millis(2100));
     inputs.health.insert("p/a".into(), TargetHealth { cooldown_until, ..TargetHealth::default() });
-    let Err(Refusal::NoTarget { retry_after, .. }) = decide(&over(&["a"], "priority"), &inputs)
+    let Err(RoutingRefusal::NoTarget { retry_after, .. }) =
+        decide(&over(&["a"], "priority"), &inputs)
     else {
         panic!()
     };
