@@ -89,7 +89,7 @@
 //!     │                  the client has a part of the answer
 //!     ├ Outcome::take    outcome.rs: how the call went, with its usage
 //!     ├ settle           allowance.rs: the usage replaces what was reserved
-//!     ├ conclude         conclude.rs: the rest: the last answer, an error, an error event
+//!     ├ finish_answer    finish_answer.rs: the rest: the last answer, an error, an error event
 //!     └ Record::close    metrics and usage (accounting.rs), access line, capture (next section)
 //! respond                respond.rs: every answer of ours, an Error in the envelope of its surface
 //! ```

@@ -11,11 +11,11 @@ use pingora::protocols::http::{HttpTask, ServerSession};
 use tokio::time::Instant;
 
 use super::answer_translation::AnswerPlan;
+use super::answers;
 use super::attempt_guard::AttemptGuard;
 use super::failure::AttemptFailure;
 use super::plan::{CallPlan, SentRequest};
 use super::relay::Relay;
-use super::reply;
 use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use rerouter_access::limits::ConcurrencySlot;
 use rerouter_access::nodes::ReadyNode;
@@ -398,7 +398,7 @@ impl InferenceCall {
     pub(super) fn not_read<T>(&self) -> pingora::Result<T> {
         let relay = &mut self.progress().relay;
         (relay.body, relay.body_truncated) = (BytesMut::new(), true);
-        reply::unread()
+        answers::unread()
     }
 
     /// Judges a batch of the provider's answer.

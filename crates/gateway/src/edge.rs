@@ -16,7 +16,7 @@ use super::exchange::HttpExchange;
 use super::pipeline::Pipeline;
 use super::respond::{self, RequestEnd};
 use super::service::{self, HttpService};
-use super::{ProxyHooks, http1_head, reply};
+use super::{ProxyHooks, answers, http1_head};
 use rerouter_base::bounds;
 use rerouter_base::error::Error;
 use rerouter_base::interface::Surface;
@@ -79,7 +79,7 @@ impl HttpService for Edge {
         let mut exchange = Box::new(HttpExchange::unread(app, session, surface_of_first(came)));
         let mut response = respond::refuse(&mut exchange, &error);
         respond::name_request(&exchange, &mut response);
-        reply::write_unparsed(session, response).await;
+        answers::write_unparsed(session, response).await;
         exchange.close(app, error.status().as_u16(), 0);
     }
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
-use super::{framing, reply};
+use super::{answers, framing};
 use rerouter_access::auth::Principal;
 use rerouter_access::auth::signature::Signed;
 use rerouter_base::error::Error;
@@ -90,7 +90,7 @@ impl HttpExchange {
         let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
         // Not by a header of the client: a cookie without `Secure` would leak over plain HTTP.
         let secure = tls || app.server.public_https();
-        let address = reply::peer(session);
+        let address = answers::peer(session);
         let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
         let line = AccessLine { client: address, ..AccessLine::new(at, id.clone()) };
         HttpExchange {
@@ -122,7 +122,7 @@ impl HttpExchange {
 
     /// Names the refusal in the access line; warns of an error of ours.
     pub(super) fn refused(&mut self, error: &Error) {
-        let word = reply::word(self.surface, error);
+        let word = answers::word(self.surface, error);
         self.line.error = Some(word.to_string());
         self.line.cause = error.cause().map(str::to_string);
         self.panicked |= error.is_panic();
@@ -163,7 +163,7 @@ impl HttpExchange {
 
 /// The identifier that the client gave its request, cut to [`CLIENT_REQUEST_ID_CHARS`].
 pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
-    let id = headers.get(&reply::REQUEST_ID)?.to_str().ok()?;
+    let id = headers.get(&answers::REQUEST_ID)?.to_str().ok()?;
     Some(id.chars().take(CLIENT_REQUEST_ID_CHARS).collect())
 }
 

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::super::connection_limits::ConnectionLimiter;
 use super::*;
 use crate::accept::RESERVE_HEAD;
-use crate::reply::UNREAD_TIME;
+use crate::answers::UNREAD_TIME;
 use rerouter_base::error::Error;
 
 /// Answers each request with `length` bytes.

@@ -14,8 +14,8 @@ use pingora_proxy::HttpProxy;
 
 use super::admission::Admission;
 use super::call::InferenceCall;
-use super::conclude::conclude;
 use super::exchange::HttpExchange;
+use super::finish_answer::finish_answer;
 use super::intake::{self, BodyRules};
 use super::node_signature::NodeSignatures;
 use super::outcome::Outcome;
@@ -23,7 +23,7 @@ use super::plan::{CallPlan, SentRequest};
 use super::record::Record;
 use super::reroute::{self, CapturedRequest, RerouteGuard, RerouteRequest};
 use super::reroute_repeat::{KnownReroute, find_repeat, keep};
-use super::respond::{self, RequestEnd, RequestRefusal, StageReply, respond, turn_away};
+use super::respond::{self, RequestEnd, RequestRefusal, StageAnswer, respond, turn_away};
 use super::verdict::Mode;
 use super::wrap::proxy;
 use super::{ProxyHooks, allowance, framing, progress_stream, shadow};
@@ -77,11 +77,13 @@ impl Pipeline {
         standby: bool,
         shutdown: &ShutdownWatch,
     ) -> RequestEnd {
-        let reply = self.answer(holder, exchange, standby, shutdown).await;
-        match (reply, holder.as_deref_mut()) {
-            (Ok(StageReply::Written(ended)), _) => ended,
+        let answer = self.answer(holder, exchange, standby, shutdown).await;
+        match (answer, holder.as_deref_mut()) {
+            (Ok(StageAnswer::Written(ended)), _) => ended,
             // Boxed: the future of a relayed answer is moved several times and has no room for it.
-            (reply, Some(session)) => Box::pin(respond(&self.app, session, exchange, reply)).await,
+            (answer, Some(session)) => {
+                Box::pin(respond(&self.app, session, exchange, answer)).await
+            }
             (_, None) => RequestEnd::GONE,
         }
     }
@@ -93,9 +95,9 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         standby: bool,
         shutdown: &ShutdownWatch,
-    ) -> Result<StageReply, RequestRefusal> {
+    ) -> Result<StageAnswer, RequestRefusal> {
         let Some(session) = holder.as_deref_mut() else {
-            return Ok(StageReply::Written(RequestEnd::GONE));
+            return Ok(StageAnswer::Written(RequestEnd::GONE));
         };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
         // Where the framing is in doubt, nothing after this head can be trusted.
@@ -106,7 +108,7 @@ impl Pipeline {
             exchange.skip_drain = !admitted.is_known();
             if !admitted.fits_reserve(session.is_body_empty()) {
                 let ended = Box::pin(turn_away(&self.app, session, exchange)).await;
-                return Ok(StageReply::Written(ended));
+                return Ok(StageAnswer::Written(ended));
             }
         }
         self.app.store.faults().pass(PanicPoint::Entry);
@@ -177,7 +179,7 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         (handler, takes): (Management, BodyKind),
         admitted: &Admission,
-    ) -> Result<StageReply, RequestRefusal> {
+    ) -> Result<StageAnswer, RequestRefusal> {
         let (app, kind) = (&self.app, BodyRules::Management(takes));
         let Received { body, held, .. } =
             self.receive(session, exchange, admitted.principal(), kind).await?;
@@ -197,7 +199,7 @@ impl Pipeline {
                 if let Some(error) = response.extensions().get::<Arc<Error>>() {
                     exchange.refused(error);
                 }
-                Ok(StageReply::Whole(response))
+                Ok(StageAnswer::Whole(response))
             }
             Management::Slow(handler) => {
                 let slow = handler(app, &principal, &request).await?;
@@ -215,10 +217,10 @@ impl Pipeline {
         endpoint: Endpoint,
         admitted: &Admission,
         shutdown: &ShutdownWatch,
-    ) -> Result<StageReply, RequestRefusal> {
+    ) -> Result<StageAnswer, RequestRefusal> {
         let app = &self.app;
         let Some(session) = holder.as_deref_mut() else {
-            return Ok(StageReply::Written(RequestEnd::GONE));
+            return Ok(StageAnswer::Written(RequestEnd::GONE));
         };
         let kind = BodyRules::Inference(endpoint);
         let mut received = self.receive(session, exchange, admitted.principal(), kind).await?;
@@ -252,7 +254,7 @@ impl Pipeline {
         record.decided(inputs, decision_of(&decided), began.elapsed());
         let (decision, mut permit) = match decided {
             Ok(decided) => decided,
-            Err(error) => return Ok(StageReply::Whole(record.refused(app, exchange, &error))),
+            Err(error) => return Ok(StageAnswer::Whole(record.refused(app, exchange, &error))),
         };
         shadow::send((app, &self.proxy), &live, (principal, &prompt), &record, shutdown);
         let counted = permit.counts_tokens();
@@ -265,11 +267,11 @@ impl Pipeline {
         let outcome = Outcome::take(&call, record.prompt_tokens());
         allowance::settle(permit, &outcome);
         let (ended, added) = match holder.as_deref_mut() {
-            Some(session) => conclude(app, session, exchange, &call, &outcome).await,
+            Some(session) => finish_answer(app, session, exchange, &call, &outcome).await,
             None => (RequestEnd::GONE, Bytes::new()),
         };
         record.close(app, exchange, outcome, ended.status, added);
-        Ok(StageReply::Written(ended))
+        Ok(StageAnswer::Written(ended))
     }
 
     /// A capture run again: the same stages, with the request from the capture and the answer
@@ -280,7 +282,7 @@ impl Pipeline {
         exchange: &mut HttpExchange,
         admitted: &Admission,
         shutdown: &ShutdownWatch,
-    ) -> Result<StageReply, RequestRefusal> {
+    ) -> Result<StageAnswer, RequestRefusal> {
         self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
         let principal = admitted.recheck(&self.app, exchange, session).await?;
         let asked = RerouteRequest::read(session, exchange, admitted)?;
@@ -289,7 +291,7 @@ impl Pipeline {
         let mut running = Box::pin(self.reroute_once(exchange, &asked, &principal, shutdown));
         tokio::select! {
             biased;
-            response = &mut running => return Ok(StageReply::Whole(response?)),
+            response = &mut running => return Ok(StageAnswer::Whole(response?)),
             // The client has left, or sends bytes out of turn.
             _ = session.read_body_or_idle(true) => {}
         }
@@ -299,7 +301,7 @@ impl Pipeline {
         {
             exchange.refused(&error);
         }
-        Ok(StageReply::Written(RequestEnd::client_gone(0)))
+        Ok(StageAnswer::Written(RequestEnd::client_gone(0)))
     }
 
     /// Answers a reroute, as before where its `Idempotency-Key` was answered before.

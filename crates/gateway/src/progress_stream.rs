@@ -7,9 +7,9 @@ use http::{HeaderValue, Response, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 
-use super::reply;
+use super::answers;
 use super::exchange::HttpExchange;
-use super::respond::{self, RequestEnd, RequestRefusal, StageReply, name_request};
+use super::respond::{self, RequestEnd, RequestRefusal, StageAnswer, name_request};
 use rerouter_base::error::{Error, Result};
 use rerouter_core::api::{ProgressStep, ProgressStream};
 
@@ -19,7 +19,7 @@ pub(super) async fn follow(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
     mut slow: ProgressStream,
-) -> Result<StageReply, RequestRefusal> {
+) -> Result<StageAnswer, RequestRefusal> {
     let mut sent = None;
     loop {
         let step = tokio::select! {
@@ -27,7 +27,7 @@ pub(super) async fn follow(
             step = slow.steps.recv() => step,
             // The client has left, or sends bytes out of turn: nobody waits for the answer.
             _ = session.read_body_or_idle(true) => {
-                return Ok(StageReply::Written(RequestEnd::client_gone(sent.unwrap_or(0))));
+                return Ok(StageAnswer::Written(RequestEnd::client_gone(sent.unwrap_or(0))));
             }
         };
         let done = match step {
@@ -35,7 +35,7 @@ pub(super) async fn follow(
             Some(ProgressStep::Line(line)) => {
                 if write_line(session, exchange, &mut sent, line.to_string()).await.is_err() {
                     let sent = sent.unwrap_or(0);
-                    return Ok(StageReply::Written(RequestEnd {
+                    return Ok(StageAnswer::Written(RequestEnd {
                         status: 200,
                         sent,
                         reusable: false,
@@ -57,18 +57,18 @@ async fn finish(
     done: Result<Response<Bytes>>,
     lines: bool,
     sent: Option<usize>,
-) -> Result<StageReply, RequestRefusal> {
+) -> Result<StageAnswer, RequestRefusal> {
     let begun = sent.is_some();
     let response = match done {
         Ok(response) if !lines || (!begun && !response.status().is_success()) => {
-            return Ok(StageReply::Whole(response));
+            return Ok(StageAnswer::Whole(response));
         }
         Err(error) if !begun => return Err(error.into()),
         Ok(response) => response,
         Err(error) => respond::refuse(exchange, &error),
     };
     let line = String::from_utf8_lossy(response.body()).into_owned();
-    Ok(StageReply::Written(last_line(session, exchange, sent, line).await))
+    Ok(StageAnswer::Written(last_line(session, exchange, sent, line).await))
 }
 
 async fn last_line(
@@ -78,7 +78,7 @@ async fn last_line(
     line: String,
 ) -> RequestEnd {
     let written = write_line(session, exchange, &mut sent, line).await.is_ok();
-    let ended = written && reply::in_time(session.finish_body()).await.is_ok();
+    let ended = written && answers::in_time(session.finish_body()).await.is_ok();
     // To a client of HTTP/1.0 the lines end with the connection.
     let framed = session.req_header().version != Version::HTTP_10;
     RequestEnd { status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
@@ -102,7 +102,7 @@ async fn write_line(
         }
         name_request(exchange, &mut response);
         let head = ResponseHeader::from(response.into_parts().0);
-        reply::in_time(session.write_response_header(Box::new(head))).await?;
+        answers::in_time(session.write_response_header(Box::new(head))).await?;
     }
     line.push('\n');
     *sent.get_or_insert(0) += line.len();

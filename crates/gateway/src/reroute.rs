@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::admission::Admission;
 use super::allowance;
+use super::answers::json_response;
 use super::call::InferenceCall;
 use super::exchange::HttpExchange;
 use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::record::Record;
-use super::reply::json_response;
 use super::reroute_answer::{answer, envelope};
 use rerouter_access::auth::{CaptureLevel, Principal};
 use rerouter_access::limits::LimitPermit;

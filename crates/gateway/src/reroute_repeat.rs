@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
+use super::answers::json_bytes;
 use super::exchange::HttpExchange;
-use super::reply::json_bytes;
 use super::reroute::RerouteRequest;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Kind, Result};

@@ -7,7 +7,7 @@ use pingora::protocols::http::ServerSession;
 
 use super::exchange::HttpExchange;
 use super::intake::DISCARD_BYTES;
-use super::{allowance, intake, reply};
+use super::{allowance, answers, intake};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::interface::Surface;
@@ -35,7 +35,7 @@ impl RequestEnd {
 }
 
 /// What the stages of a request come to.
-pub(super) enum StageReply {
+pub(super) enum StageAnswer {
     /// A whole answer, still to be written.
     Whole(Response<Bytes>),
     /// The answer has been written.
@@ -67,11 +67,11 @@ pub(super) async fn respond(
     app: &App,
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
-    reply: Result<StageReply, RequestRefusal>,
+    answer: Result<StageAnswer, RequestRefusal>,
 ) -> RequestEnd {
-    match reply {
-        Ok(StageReply::Written(ended)) => ended,
-        Ok(StageReply::Whole(response)) => {
+    match answer {
+        Ok(StageAnswer::Written(ended)) => ended,
+        Ok(StageAnswer::Whole(response)) => {
             write_answer(app, session, exchange, response, true).await
         }
         Err(RequestRefusal { error, framed }) => {
@@ -87,7 +87,7 @@ pub(super) fn refuse(exchange: &mut HttpExchange, error: &Error) -> Response<Byt
     exchange.refused(error);
     match &exchange.page {
         Some(ask) => console::refuse(ask, error),
-        None => reply::error(exchange.surface, exchange.id.as_str(), error),
+        None => answers::error(exchange.surface, exchange.id.as_str(), error),
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn write_answer(
     name_request(exchange, &mut response);
     let status = response.status().as_u16();
     let keep = framed && !exchange.skip_drain && intake::drain(session).await;
-    match reply::write(app, session, response, keep).await {
+    match answers::write(app, session, response, keep).await {
         Ok(sent) => {
             if !keep && !exchange.skip_drain && !session.is_body_done() {
                 intake::discard(session, DISCARD_BYTES).await;
@@ -142,9 +142,9 @@ pub(super) fn panic_error() -> Error {
 pub(super) fn name_request(exchange: &HttpExchange, response: &mut Response<Bytes>) {
     allowance::name_rates(&exchange.rates, response.headers_mut());
     if let Ok(id) = HeaderValue::from_str(exchange.id.as_str()) {
-        response.headers_mut().insert(&reply::REQUEST_ID, id.clone());
+        response.headers_mut().insert(&answers::REQUEST_ID, id.clone());
         if exchange.surface == Surface::Messages {
-            response.headers_mut().insert(&reply::ANTHROPIC_REQUEST_ID, id);
+            response.headers_mut().insert(&answers::ANTHROPIC_REQUEST_ID, id);
         }
     }
 }
@@ -158,6 +158,6 @@ pub(super) async fn turn_away(
     let error = Error::new(Kind::Unavailable, "There are too many connections; try again.")
         .retry_after(bounds::LIMIT_RETRY);
     exchange.line.error = Some(error.kind().row().word.to_string());
-    let response = reply::error(exchange.surface, exchange.id.as_str(), &error);
+    let response = answers::error(exchange.surface, exchange.id.as_str(), &error);
     write_answer(app, session, exchange, response, false).await
 }

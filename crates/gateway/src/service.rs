@@ -9,8 +9,8 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use tokio::time::timeout;
 
+use super::answers;
 use super::intake::DRAIN_TIME;
-use super::reply;
 use rerouter_base::bounds;
 use rerouter_base::error::Error;
 use rerouter_core::app::App;
@@ -43,7 +43,7 @@ pub async fn answer(
     if keep {
         session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));
     }
-    if reply::write(app, &mut session, response, keep).await.is_err() {
+    if answers::write(app, &mut session, response, keep).await.is_err() {
         return finish(session, false).await;
     }
     finish(session, keep).await
@@ -51,7 +51,7 @@ pub async fn answer(
 
 /// Answers bytes that are no request head; the connection closes.
 pub async fn refuse(session: &mut ServerSession, response: Response<Bytes>) {
-    reply::write_unparsed(session, response).await;
+    answers::write_unparsed(session, response).await;
 }
 
 /// Ends a request on its connection, and gives the connection back if it may be used again.

@@ -28,9 +28,9 @@ use pingora_proxy::HttpProxy;
 use tokio::time::Instant;
 
 use super::ProxyHooks;
+use super::answers;
 use super::call::{CALL, InferenceCall};
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
-use super::reply;
 use super::verdict::RelayVerdict;
 use rerouter_base::bounds;
 
@@ -163,7 +163,7 @@ impl Session for Wrap {
                 let end = if tasks.is_empty() {
                     false
                 } else {
-                    let (call, peer) = (&self.call, reply::peer(inner));
+                    let (call, peer) = (&self.call, answers::peer(inner));
                     let held = || (call.app.server.counted(peer), call.unread());
                     let write = pin!(inner.response_duplex_vec(tasks));
                     let written = call.app.unread.write(held, write).await;

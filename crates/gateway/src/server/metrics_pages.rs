@@ -64,7 +64,7 @@ impl MetricsPages {
         self.app.metrics.render()
     }
 
-    async fn respond(&self, head: &RequestHeader) -> Response<Bytes> {
+    async fn answer(&self, head: &RequestHeader) -> Response<Bytes> {
         // HTTP/2 has the host in its request target.
         let host = head.uri.authority().map(|authority| authority.as_str());
         let host = host.or_else(|| {
@@ -113,7 +113,7 @@ impl crate::HttpService for MetricsPages {
         standby: bool,
         shutdown: &ShutdownWatch,
     ) -> Option<Stream> {
-        let response = self.respond(session.req_header()).await;
+        let response = self.answer(session.req_header()).await;
         crate::answer(&self.app, session, response, !standby && !*shutdown.borrow()).await
     }
 

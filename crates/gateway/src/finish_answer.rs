@@ -17,7 +17,7 @@ use super::verdict::WholeAnswer;
 use rerouter_core::app::App;
 
 /// Writes the rest of the answer. Gives also the bytes that it added to the provider's answer.
-pub(super) async fn conclude(
+pub(super) async fn finish_answer(
     app: &App,
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
