@@ -310,7 +310,7 @@ impl Account {
     }
 
     /// Notes the size of a reserve. Returns whether a grant is wanted.
-    pub(super) fn expect(&mut self, amount: NanoUsd) -> bool {
+    pub(super) fn note_reserve(&mut self, amount: NanoUsd) -> bool {
         self.largest = self.largest.max(amount);
         if amount > 0 {
             self.latest = amount;

@@ -59,7 +59,7 @@ fn nothing_is_spent_that_is_not_granted() {
     let now = at("2026-11-21T12:00:00Z");
     let mut account = Account::open(day(1_000), now, 0, false);
     assert_eq!(account.check(1), Err(BudgetRefusal::NotGranted));
-    assert!(account.expect(40));
+    assert!(account.note_reserve(40));
     assert_eq!(counted(account.wants(now)), [(20_261_121, 250)]);
     grant(&mut account, now);
     let period = account.reserve(250);
@@ -84,12 +84,12 @@ fn nothing_is_spent_that_is_not_granted() {
 fn a_request_that_the_budget_can_pay_is_not_refused_for_ever() {
     let now = at("2026-11-21T12:00:00Z");
     let mut account = Account::open(day(1_000), now, 0, false);
-    account.expect(80);
+    account.note_reserve(80);
     grant(&mut account, now);
     account.reserve(80);
     // A quarter of the budget is granted, and less than this.
     assert_eq!(account.check(800), Err(BudgetRefusal::NotGranted));
-    assert!(account.expect(800));
+    assert!(account.note_reserve(800));
     grant(&mut account, now);
     assert_eq!(account.check(800), Ok(()));
 }
@@ -153,7 +153,7 @@ proptest! {
                 4 => {
                     let (least, most) = (amount / 8 + 1, amount);
                     let reserve = most.min(account.room()).max(least.min(most));
-                    account.expect(reserve);
+                    account.note_reserve(reserve);
                     if account.check(least.min(most)).is_ok() {
                         prop_assert!(reserve <= account.room());
                         open.push((account.reserve(reserve), reserve));
@@ -162,7 +162,7 @@ proptest! {
                     }
                 }
                 1 => {
-                    account.expect(amount);
+                    account.note_reserve(amount);
                     if account.check(amount).is_ok() {
                         open.push((account.reserve(amount), amount));
                         ahead = account.ahead();
@@ -254,26 +254,26 @@ fn one_of_several_gateways_gets_what_the_others_do_not_use() {
     let at = |s: i64| start.checked_add(jiff::SignedDuration::from_secs(s)).unwrap();
     let mut pair = Pair::new(1_000, start);
     for one in 0..2 {
-        pair.accounts[one].expect(200);
+        pair.accounts[one].note_reserve(200);
         pair.grant(one, at(0));
     }
     // The first uses up all that is left beside the grant of the second.
     let mut second = 0;
     while pair.accounts[0].check(100).is_ok() {
         pair.accounts[0].reserve(100);
-        pair.accounts[0].expect(100);
+        pair.accounts[0].note_reserve(100);
         second += 1;
         pair.grant(0, at(second));
     }
     assert_eq!(pair.accounts[0].check(100), Err(BudgetRefusal::NotGranted), "it asks");
-    pair.accounts[0].expect(100);
+    pair.accounts[0].note_reserve(100);
     assert!(pair.grant(0, at(second)));
     pair.give_back(1, at(second));
     pair.grant(0, at(second));
     assert_eq!(pair.accounts[0].check(100), Ok(()));
     while pair.accounts[0].check(100).is_ok() {
         pair.accounts[0].reserve(100);
-        pair.accounts[0].expect(100);
+        pair.accounts[0].note_reserve(100);
         pair.grant(0, at(second));
     }
     assert_eq!(pair.used(), 1_000);
@@ -285,7 +285,7 @@ fn ask(pair: &mut Pair, from: Timestamp) -> Result<(), BudgetRefusal> {
     for ms in (0..=3_000).step_by(500) {
         let now = from.checked_add(jiff::SignedDuration::from_millis(ms)).unwrap();
         pair.accounts[1].turn(now);
-        pair.accounts[1].expect(300);
+        pair.accounts[1].note_reserve(300);
         pair.grant(1, now);
         pair.give_back(0, now);
     }
@@ -296,7 +296,7 @@ fn ask(pair: &mut Pair, from: Timestamp) -> Result<(), BudgetRefusal> {
 fn a_grant_whose_answer_was_lost_is_not_lost() {
     let now = at("2026-11-21T12:00:00Z");
     let mut pair = Pair::new(1_000, now);
-    pair.accounts[0].expect(200);
+    pair.accounts[0].note_reserve(200);
     pair.write = Write::Unanswered;
     pair.grant(0, now);
     assert_eq!(pair.accounts[0].check(200), Err(BudgetRefusal::NotGranted));
@@ -315,7 +315,7 @@ fn a_grant_whose_answer_was_lost_is_not_lost() {
         pair.grant(0, now);
     }
     assert!(pair.counted > Some(0));
-    pair.accounts[1].expect(1);
+    pair.accounts[1].note_reserve(1);
     pair.grant(1, now);
     assert_eq!(pair.accounts[1].now.others, pair.accounts[0].now.granted);
 }
@@ -324,11 +324,11 @@ fn a_grant_whose_answer_was_lost_is_not_lost() {
 fn what_the_store_has_and_an_account_does_not_know_of_is_corrected_though_nothing_is_wanted() {
     let now = at("2026-11-21T12:00:00Z");
     let mut pair = Pair::new(1_000, now);
-    pair.accounts[0].expect(200);
+    pair.accounts[0].note_reserve(200);
     pair.grant(0, now);
     let held = pair.counted;
     let period = pair.accounts[0].reserve(150);
-    pair.accounts[0].expect(0);
+    pair.accounts[0].note_reserve(0);
     pair.write = Write::Unanswered;
     pair.grant(0, now);
     assert!(pair.counted > held);
@@ -344,13 +344,13 @@ fn what_the_store_has_and_an_account_does_not_know_of_is_corrected_though_nothin
 fn an_account_that_is_opened_again_does_not_take_what_the_one_before_has_spent() {
     let now = at("2026-11-21T12:00:00Z");
     let mut pair = Pair::new(1_000, now);
-    pair.accounts[0].expect(200);
+    pair.accounts[0].note_reserve(200);
     pair.grant(0, now);
     let before = pair.accounts[0].now.granted;
     let period = pair.accounts[0].reserve(200);
     pair.accounts[0].settle(period, 200, 200);
     pair.accounts[0] = Account::open(day(1_000), now, 200, true);
-    pair.accounts[0].expect(1);
+    pair.accounts[0].note_reserve(1);
     pair.grant(0, now);
     assert_eq!(pair.accounts[0].spent(), before);
 }
@@ -360,10 +360,10 @@ fn what_another_gateway_has_reserved_is_not_spent() {
     let start = at("2026-11-21T12:00:00Z");
     let at = |s: i64| start.checked_add(jiff::SignedDuration::from_secs(s)).unwrap();
     let mut pair = Pair::new(1_000, start);
-    pair.accounts[0].expect(800);
+    pair.accounts[0].note_reserve(800);
     pair.grant(0, at(0));
     let period = pair.accounts[0].reserve(800);
-    pair.accounts[1].expect(300);
+    pair.accounts[1].note_reserve(300);
     pair.grant(1, at(0));
     assert_eq!(pair.accounts[1].check(300), Err(BudgetRefusal::NotGranted), "it asks");
     assert_eq!(ask(&mut pair, at(0)), Err(BudgetRefusal::Held));
@@ -380,7 +380,7 @@ fn what_another_gateway_has_spent_is_learnt_by_requests_smaller_than_the_largest
     let mut pair = Pair::new(1_000, start);
     let spend = |pair: &mut Pair, gateway: usize, reserve, cost, second| {
         pair.accounts[gateway].turn(at(second));
-        pair.accounts[gateway].expect(reserve);
+        pair.accounts[gateway].note_reserve(reserve);
         pair.grant(gateway, at(second));
         let period = pair.accounts[gateway].reserve(reserve);
         pair.accounts[gateway].settle(period, reserve, cost);
@@ -388,7 +388,7 @@ fn what_another_gateway_has_spent_is_learnt_by_requests_smaller_than_the_largest
     };
     spend(&mut pair, 1, 900, 100, 0);
     spend(&mut pair, 0, 200, 200, 1);
-    pair.accounts[0].expect(600);
+    pair.accounts[0].note_reserve(600);
     pair.grant(0, at(1));
     let period = pair.accounts[0].reserve(600);
     assert!(ask(&mut pair, at(2)).is_err());
@@ -401,7 +401,7 @@ fn what_another_gateway_has_spent_is_spent() {
     let start = at("2026-11-21T12:00:00Z");
     let at = |s: i64| start.checked_add(jiff::SignedDuration::from_secs(s)).unwrap();
     let mut pair = Pair::new(1_000, start);
-    pair.accounts[0].expect(800);
+    pair.accounts[0].note_reserve(800);
     pair.grant(0, at(0));
     let period = pair.accounts[0].reserve(800);
     pair.accounts[0].settle(period, 800, 800);
@@ -414,7 +414,7 @@ fn what_another_gateway_has_spent_is_spent() {
     }
     assert_eq!(ask(&mut pair, at(61)), Err(BudgetRefusal::Spent));
     // Another reserve there does not bring it back.
-    pair.accounts[0].expect(150);
+    pair.accounts[0].note_reserve(150);
     pair.grant(0, at(80));
     pair.accounts[0].reserve(150);
     pair.accounts[1].turn(at(80));
@@ -445,7 +445,7 @@ proptest! {
                 _ => {
                     let account = &mut pair.accounts[one];
                     account.turn(now);
-                    account.expect(amount);
+                    account.note_reserve(amount);
                     let needed = account.needs(1, amount.min(account.room()).max(1));
                     if account.check(needed).is_ok() {
                         open.push((one, account.reserve(needed), needed));

@@ -68,9 +68,9 @@ impl SubjectEntry {
         }
     }
 
-    /// Notes that a grant is wanted soon, where it is.
-    pub(super) fn expect(&self, counts: &mut SubjectCounters, amount: NanoUsd) {
-        if counts.account().is_some_and(|account| account.expect(amount)) {
+    /// Notes the size of a reserve, and that a grant is wanted soon, where it is.
+    pub(super) fn note_reserve(&self, counts: &mut SubjectCounters, amount: NanoUsd) {
+        if counts.account().is_some_and(|account| account.note_reserve(amount)) {
             self.wanted.soon(&self.subject);
         }
     }

@@ -70,8 +70,10 @@ impl Limiter {
 
     async fn expect_all(&self, draws: &[Draw], store: &Store, now: Timestamp) {
         let paid = draws.iter().filter(|draw| draw.caps.budget.is_some());
-        let subjects: Vec<Subject> =
-            paid.inspect(|draw| self.expect(draw, now)).map(|draw| draw.subject.clone()).collect();
+        let subjects: Vec<Subject> = paid
+            .inspect(|draw| self.open_account(draw, now))
+            .map(|draw| draw.subject.clone())
+            .collect();
         if subjects.is_empty() {
             return;
         }
@@ -81,7 +83,7 @@ impl Limiter {
         }
     }
 
-    pub(super) fn expect(&self, draw: &Draw, now: Timestamp) {
+    pub(super) fn open_account(&self, draw: &Draw, now: Timestamp) {
         if draw.caps.budget.is_some() {
             let counted = self.counted(&draw.subject);
             counted.follow(&mut counted.counts(), draw, now, &self.carried);
@@ -312,7 +314,7 @@ impl Limiter {
         let mut live = HashSet::new();
         let mut note = |draw: Draw| {
             if draw.caps.budget.is_some() && !live.contains(&draw.subject) {
-                self.expect(&draw, now);
+                self.open_account(&draw, now);
                 live.insert(draw.subject);
             }
         };

@@ -62,7 +62,7 @@ impl Limiter {
         // lost in a crash.
         let hopeless = matches!(against, Some((BudgetRefusal::Spent, ..)));
         for (counts, held) in all.iter_mut().zip(&permit.held).filter(|_| !hopeless) {
-            held.counted.expect(counts, amount);
+            held.counted.note_reserve(counts, amount);
         }
         if let Some((short, money, lacking)) = against {
             let may_wait = short == BudgetRefusal::NotGranted && self.is_shared();
@@ -72,7 +72,7 @@ impl Limiter {
         let mut reserved = Vec::with_capacity(all.len());
         for (counts, held) in all.iter_mut().zip(&permit.held) {
             reserved.push(counts.account().map(|account| (account.reserve(amount), amount)));
-            held.counted.expect(counts, 0);
+            held.counted.note_reserve(counts, 0);
         }
         let remaining = Remaining::of(&permit.held, &all);
         drop(all);

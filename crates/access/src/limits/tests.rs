@@ -322,7 +322,7 @@ async fn work_on_budgets_is_by_those_that_are_used() {
     let all: Vec<Draw> = (0..IDLE)
         .map(|n| draw(&format!("key_{n}"), Limits { budget: day(1_000), ..Limits::default() }))
         .collect();
-    all.iter().for_each(|draw| limiter.expect(draw, at(0)));
+    all.iter().for_each(|draw| limiter.open_account(draw, at(0)));
     assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), IDLE);
     assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 0);
     let pay = |draw: &Draw, now| {
