@@ -143,7 +143,7 @@ pub fn events(data: &[u8]) {
 
 /// What a stream says, the same however it is cut.
 fn counted(endpoint: Endpoint, stream: &[u8], size: usize) -> StreamTally {
-    let (mut whole, mut cut) = (StreamTally::of(endpoint), StreamTally::of(endpoint));
+    let (mut whole, mut cut) = (StreamTally::new(endpoint), StreamTally::new(endpoint));
     whole.feed(stream);
     stream.chunks(size).for_each(|piece| cut.feed(piece));
     whole.finish();

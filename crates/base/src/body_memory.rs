@@ -28,7 +28,7 @@ pub enum BodyClass {
 }
 
 impl BodyClass {
-    fn of(self, limit: usize) -> usize {
+    fn share_of(self, limit: usize) -> usize {
         match self {
             BodyClass::Management => limit,
             BodyClass::Requests => limit - limit / 16,
@@ -62,7 +62,7 @@ impl BodyMemory {
 
     fn take(&self, bytes: usize, room: BodyClass) -> bool {
         let Pool { limit, held } = &*self.0;
-        let most = room.of(*limit);
+        let most = room.share_of(*limit);
         let taken = |now: usize| now.checked_add(bytes).filter(|then| *then <= most);
         held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
     }

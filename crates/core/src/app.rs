@@ -178,7 +178,7 @@ pub struct AppParts {
 pub struct CountGuard(Arc<AtomicUsize>);
 
 impl CountGuard {
-    fn of(count: &Arc<AtomicUsize>) -> Self {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         CountGuard(count.clone())
     }
@@ -311,12 +311,12 @@ impl App {
 
     /// Counts a request under way.
     pub fn begin_request(&self) -> CountGuard {
-        CountGuard::of(&self.under_way)
+        CountGuard::new(&self.under_way)
     }
 
     /// Counts a connection.
     pub fn begin_connection(&self) -> CountGuard {
-        CountGuard::of(&self.connections)
+        CountGuard::new(&self.connections)
     }
 
     pub fn connections(&self) -> usize {

@@ -47,7 +47,7 @@ pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAns
     };
     if is_stream {
         let (mut splitter, mut reader) =
-            (Splitter::with_limit(COLLECT_BYTES), StreamReader::of(from));
+            (Splitter::with_limit(COLLECT_BYTES), StreamReader::new(from));
         splitter.feed(body, |event| reader.read(event, &mut |event| collector.take(event)));
         splitter.finish(|event| reader.read(event, &mut |event| collector.take(event)));
         reader.end(&mut |event| collector.take(event));

@@ -11,7 +11,7 @@ use super::stream::{self, StreamTally, StreamVerdict, assemble};
 use super::usage::Usage;
 
 fn tally(exchange: &Exchange, size: usize) -> StreamTally {
-    let mut tally = StreamTally::of(exchange.endpoint());
+    let mut tally = StreamTally::new(exchange.endpoint());
     exchange.response.as_bytes().chunks(size).for_each(|chunk| tally.feed(chunk));
     tally.finish();
     tally

@@ -121,7 +121,7 @@ pub(super) enum StreamReader {
 }
 
 impl StreamReader {
-    pub(super) fn of(from: Dialect) -> Self {
+    pub(super) fn new(from: Dialect) -> Self {
         match from {
             Dialect::Messages => StreamReader::Messages(MessagesStreamReader::default()),
             Dialect::Responses => StreamReader::Responses(ResponsesStreamReader::default()),
@@ -181,7 +181,7 @@ enum StreamWriter {
 }
 
 impl StreamWriter {
-    fn of(to: Dialect, include_usage: bool) -> Self {
+    fn new(to: Dialect, include_usage: bool) -> Self {
         match to {
             Dialect::Messages => StreamWriter::Messages(MessagesStreamWriter::default()),
             Dialect::Responses => StreamWriter::Responses(Box::default()),
@@ -221,9 +221,9 @@ impl StreamTranslator {
         StreamTranslator {
             // The last event of a response has all of it.
             splitter: Splitter::with_limit(COLLECT_BYTES),
-            reader: StreamReader::of(from),
+            reader: StreamReader::new(from),
             normalizer: Normalizer::new(context, has_seals(to)),
-            writer: StreamWriter::of(to, include_usage),
+            writer: StreamWriter::new(to, include_usage),
         }
     }
 

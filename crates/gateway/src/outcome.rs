@@ -269,7 +269,7 @@ fn usage_within(
     if !says_event_stream(headers) {
         return dialect.read_usage(&decoded);
     }
-    let mut tally = StreamTally::of(dialect);
+    let mut tally = StreamTally::new(dialect);
     tally.feed(&decoded);
     tally.finish();
     Some(tally.usage_or_estimate(prompt_tokens))

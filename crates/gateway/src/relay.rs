@@ -242,7 +242,7 @@ impl Relay {
                 self.reset();
                 self.status = Some(header.status.as_u16());
                 self.stream = is_event_stream(&header.headers);
-                self.tally = StreamTally::of(rules.dialect);
+                self.tally = StreamTally::new(rules.dialect);
                 if let Some(plan) = rules.translation {
                     let status = header.status.as_u16();
                     self.filter = AnswerFilter::translating(plan, status, self.stream);

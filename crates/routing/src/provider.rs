@@ -92,7 +92,7 @@ impl Provider {
             protocol: Protocol::OpenAi,
             endpoints: Protocol::OpenAi.endpoints().to_vec(),
             identity: ProviderIdentity::of(Protocol::OpenAi, &base, &api_keys, &[]),
-            head: RequestHead::of((Protocol::OpenAi, KeyHeader::Bearer), &base, &api_keys, &[]),
+            head: RequestHead::new((Protocol::OpenAi, KeyHeader::Bearer), &base, &api_keys, &[]),
             base,
             known_by: credentials(&api_keys, &[]),
             api_keys,

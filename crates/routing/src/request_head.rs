@@ -30,7 +30,7 @@ pub struct RequestHead {
 impl RequestHead {
     /// The heads of a provider. `None` where a part cannot be written, which the checks of the
     /// document prevent.
-    pub(super) fn of(
+    pub(super) fn new(
         (protocol, key_header): (Protocol, KeyHeader),
         base: &BaseUrl,
         keys: &[Secret],
@@ -137,7 +137,7 @@ mod tests {
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect();
-        RequestHead::of((protocol, protocol.key_header()), &base, &keys, &set).unwrap()
+        RequestHead::new((protocol, protocol.key_header()), &base, &keys, &set).unwrap()
     }
 
     #[test]

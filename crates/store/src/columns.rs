@@ -22,7 +22,7 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn of(row: &'a Row<'_>) -> Self {
+    pub(super) fn new(row: &'a Row<'_>) -> Self {
         Columns { row, next: 0 }
     }
 

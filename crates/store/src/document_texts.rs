@@ -24,7 +24,7 @@ pub(super) fn live(
 
 /// A revision and its sealed text.
 pub(super) fn sealed_row(row: &Row<'_>) -> Result<(String, Vec<u8>), StoreError> {
-    Columns::of(row).two()
+    Columns::new(row).two()
 }
 
 /// A sealed text opens for its revision only.

@@ -113,7 +113,7 @@ pub(super) fn check_count(
            AND (expires_at IS NULL OR expires_at > ?2) AND (made_open = 0 OR ?3 = 1)",
         &params![key.owner, at, key.made_open],
     )?;
-    let limits = |row: &Row<'_>| Columns::of(row).get::<Limits>();
+    let limits = |row: &Row<'_>| Columns::new(row).get::<Limits>();
     let owner =
         transaction.row("SELECT limits FROM users WHERE id = ?1", &params![key.owner], limits)?;
     let owner = owner.and_then(|limits| limits.keys_per_user);
@@ -139,7 +139,7 @@ fn forget(
             WHERE NOT EXISTS (SELECT 1 FROM keys child WHERE child.parent = ended.id) LIMIT ?3)
          RETURNING id",
         &params![owner, now, RETENTION_BATCH, ENDED_KEYS_PER_OWNER],
-        |row| Ok(Change::KeyForgotten(Columns::of(row).get()?)),
+        |row| Ok(Change::KeyForgotten(Columns::new(row).get()?)),
     )
 }
 

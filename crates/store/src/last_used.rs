@@ -23,8 +23,8 @@ impl Store {
 
 fn read(transaction: &Transaction<'_>, since: Timestamp) -> Result<LastUses, StoreError> {
     let keys = "SELECT id, last_used_at FROM keys WHERE last_used_at >= ?1";
-    let keys = transaction.rows(keys, &params![since], |row| Columns::of(row).two())?;
+    let keys = transaction.rows(keys, &params![since], |row| Columns::new(row).two())?;
     let sessions = "SELECT id, last_seen FROM sessions WHERE last_seen >= ?1";
-    let sessions = transaction.rows(sessions, &params![since], |row| Columns::of(row).two())?;
+    let sessions = transaction.rows(sessions, &params![since], |row| Columns::new(row).two())?;
     Ok(LastUses { keys, sessions })
 }

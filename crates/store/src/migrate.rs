@@ -53,8 +53,8 @@ fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>
     // A child may come before its parent.
     to.execute("SET CONSTRAINTS ALL DEFERRED", &[])?;
     let mut all = Vec::new();
-    for name in from.rows(TABLES, &[], |row| Columns::of(row).get::<String>())? {
-        let order = from.rows(KEY, &params![name], |row| Columns::of(row).get::<String>())?;
+    for name in from.rows(TABLES, &[], |row| Columns::new(row).get::<String>())? {
+        let order = from.rows(KEY, &params![name], |row| Columns::new(row).get::<String>())?;
         let order = order.join(", ");
         insert(from, to, &name, &order)?;
         let (source, arrived) = (summary(from, &name, &order)?, summary(to, &name, &order)?);

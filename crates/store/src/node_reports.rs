@@ -60,7 +60,7 @@ fn read(transaction: &Transaction<'_>) -> Result<Vec<(NodeReport, Duration)>, St
            FROM node_reports) AS aged
         WHERE age < ?1";
     transaction.rows(select, &params![bounds::NODE_LEASE], |row| {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         let report = NodeReport {
             node: columns.get()?,
             epoch: columns.get()?,

@@ -54,7 +54,7 @@ fn insert(
             ORDER BY created_at DESC, id DESC LIMIT 9223372036854775807 OFFSET ?2)
          RETURNING id",
         &params![session.user, keep.saturating_sub(1), session.id],
-        |row| Ok(Change::SessionEnded(Columns::of(row).get()?)),
+        |row| Ok(Change::SessionEnded(Columns::new(row).get()?)),
     )?;
     changes.push(Change::Session(session));
     Ok(changes)

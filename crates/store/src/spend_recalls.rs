@@ -9,7 +9,7 @@ const RECALL_US: i64 = 5_000_000;
 
 pub(super) fn recalled(transaction: &Transaction<'_>) -> Result<Vec<(String, i64)>, StoreError> {
     let recalled = format!("SELECT subject, period FROM spend_recalls WHERE at > {NOW} - ?1");
-    transaction.rows(&recalled, &params![RECALL_US], |row| Columns::of(row).two())
+    transaction.rows(&recalled, &params![RECALL_US], |row| Columns::new(row).two())
 }
 
 /// Deletes recalls that were answered, and the answers.

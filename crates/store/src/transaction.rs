@@ -24,7 +24,7 @@ pub(super) fn mutate(
     } else {
         event.map_or(Ok(()), |event| audit::insert_all(transaction, event, &changes))?;
         let next = "UPDATE state SET rev = rev + 1 RETURNING rev";
-        let rev = transaction.row(next, &[], |row| Columns::of(row).get())?.unwrap_or(0);
+        let rev = transaction.row(next, &[], |row| Columns::new(row).get())?.unwrap_or(0);
         if transaction.is_shared() {
             record(transaction, rev, &changes)?;
         }

@@ -157,7 +157,7 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
         SELECTED.as_str()
     );
     transaction.rows(&select, &params, |row| {
-        let mut row = Columns::of(row);
+        let mut row = Columns::new(row);
         let values = columns.iter().map(|_| row.get()).collect::<Result<_, StoreError>>()?;
         let (own, replays) = (read_plain(&mut row)?, read_plain(&mut row)?);
         let took = LatencyCounts::read(|| read_sum(&mut row))?;

@@ -163,7 +163,7 @@ fn end_sessions(
 ) -> Result<(), StoreError> {
     let end = "DELETE FROM sessions WHERE \"user\" = ?1 AND id <> ?2 RETURNING id";
     transaction.each(end, &params![id, keep], &mut |row| {
-        changes.push(Change::SessionEnded(Columns::of(row).get()?));
+        changes.push(Change::SessionEnded(Columns::new(row).get()?));
         Ok(())
     })
 }

@@ -39,10 +39,10 @@ struct KeyPage<'a> {
 /// the one that has the key.
 pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
     if call.query("interface").is_some() {
-        return KeyPage::of(call).shown(FormState::default(), html! {}).await;
+        return KeyPage::new(call).shown(FormState::default(), html! {}).await;
     }
     for interface in [Interface::Router, Interface::Pin, Interface::Agent] {
-        let page = KeyPage { interface, ..KeyPage::of(call) };
+        let page = KeyPage { interface, ..KeyPage::new(call) };
         match page.read().await {
             Ok(_) => return page.again(),
             Err(error) if error.kind() == Kind::NotFound => {}
@@ -54,7 +54,7 @@ pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
 
 /// `POST /console/keys/{id}?interface=`: the fields that differ from the key as it is.
 pub(in super::super) async fn change(call: PageCall<'_>) -> ApiResult {
-    let (page, sent) = (KeyPage::of(call), call.form()?);
+    let (page, sent) = (KeyPage::new(call), call.form()?);
     let Some(patch) = patch(&page.read().await?, &sent) else { return page.again() };
     match page.ask(Method::PATCH, "", Some(&patch)).await {
         Err(error) if is_of_form(&error) => {
@@ -67,14 +67,14 @@ pub(in super::super) async fn change(call: PageCall<'_>) -> ApiResult {
 
 /// `POST /console/keys/{id}/status?interface=`
 pub(in super::super) async fn set_status(call: PageCall<'_>) -> ApiResult {
-    let (page, sent) = (KeyPage::of(call), call.form()?);
+    let (page, sent) = (KeyPage::new(call), call.form()?);
     let patch = json!({"status": sent.get("status")});
     page.after(page.ask(Method::PATCH, "", Some(&patch)).await).await
 }
 
 /// `POST /console/keys/{id}/revoke?interface=`
 pub(in super::super) async fn revoke(call: PageCall<'_>) -> ApiResult {
-    let (page, sent) = (KeyPage::of(call), call.form()?);
+    let (page, sent) = (KeyPage::new(call), call.form()?);
     let query = sent.get("descendants").map_or("", |_| "?descendants=true");
     page.after(page.ask(Method::DELETE, query, None).await).await
 }
@@ -82,7 +82,7 @@ pub(in super::super) async fn revoke(call: PageCall<'_>) -> ApiResult {
 /// `POST /console/keys/{id}/rotate?interface=`: answered with the new secret, at no address of its
 /// own.
 pub(in super::super) async fn rotate(call: PageCall<'_>) -> ApiResult {
-    let (page, sent) = (KeyPage::of(call), call.form()?);
+    let (page, sent) = (KeyPage::new(call), call.form()?);
     let grace = sent.get("grace").and_then(|text| text.parse::<u64>().ok());
     let body = json!({"grace_period_seconds": grace});
     match page.ask(Method::POST, "/rotate", Some(&body)).await {
@@ -116,7 +116,7 @@ fn ends(key: &KeyRecord) -> String {
 }
 
 impl<'a> KeyPage<'a> {
-    fn of(call: PageCall<'a>) -> Self {
+    fn new(call: PageCall<'a>) -> Self {
         KeyPage { call, interface: interface(&call), id: call.param(0) }
     }
 

@@ -85,7 +85,7 @@ fn listed(row: &Value, at: usize, authors: &Authors, live: &str) -> Markup {
             }
             td { (pieces::time(text(row, "live_at"))) }
             td { (pieces::time(text(row, "created_at"))) }
-            td { (authors.of(row)) }
+            td { (authors.author_of(row)) }
             td {
                 @if !is_live {
                     a href=(format!("/console/routing?from={}", encode(revision))) { "Edit" } " "
@@ -162,7 +162,7 @@ impl Authors {
         authors
     }
 
-    fn of(&self, row: &Value) -> Markup {
+    fn author_of(&self, row: &Value) -> Markup {
         let change = self.changes.get(text(row, "revision"));
         let change = change.filter(|change| is_of(text(change, "at"), text(row, "live_at")));
         let Some(change) = change else { return html! { span.muted { "a file, or a start" } } };

@@ -94,7 +94,7 @@ pub(super) async fn post(
         baseline,
         health,
         filter,
-        limits: CaptureLimits::of(asked.limit),
+        limits: CaptureLimits::new(asked.limit),
         without_imported: false,
         conditions,
     };

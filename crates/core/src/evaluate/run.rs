@@ -96,7 +96,7 @@ pub struct CaptureLimits {
 
 impl CaptureLimits {
     /// The same maximum for captures read and for captures decided.
-    pub fn of(captures: u64) -> Self {
+    pub fn new(captures: u64) -> Self {
         CaptureLimits { read: captures, decided: captures }
     }
 
@@ -252,7 +252,7 @@ impl EvaluationWorker {
         let recorded = head
             .decision
             .as_ref()
-            .and_then(|decision| self.documents.of(&decision.revision, &self.handle));
+            .and_then(|decision| self.documents.get(&decision.revision, &self.handle));
         let question = Question {
             candidate: candidate.routing(),
             baseline: baseline.as_ref().map(Document::routing),
@@ -296,7 +296,7 @@ struct DocumentCache {
 }
 
 impl DocumentCache {
-    fn of(&mut self, revision: &str, handle: &Handle) -> Option<Arc<Routing>> {
+    fn get(&mut self, revision: &str, handle: &Handle) -> Option<Arc<Routing>> {
         if self.known.len() >= EVALUATE_DOCUMENTS && !self.known.contains_key(revision) {
             self.known.clear();
         }
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(limits.next(900, 0), Some(100), "skipped captures do not count as decided");
         assert_eq!((limits.next(1_000, 0), limits.next(100, 100)), (None, None));
         assert_eq!(
-            (CaptureLimits::of(4).next(3, 3), CaptureLimits::of(4).next(4, 0)),
+            (CaptureLimits::new(4).next(3, 3), CaptureLimits::new(4).next(4, 0)),
             (Some(1), None)
         );
     }

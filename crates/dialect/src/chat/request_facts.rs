@@ -33,7 +33,7 @@ pub(crate) fn member(
         })?,
         "response_format" => read_format(
             cursor,
-            MemberNames::of("response_format.", &["type", "json_schema"]),
+            MemberNames::new("response_format.", &["type", "json_schema"]),
             "json_schema",
             builder,
         )?,
@@ -61,7 +61,7 @@ fn read_message(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), 
     prompt.messages += 1;
     let mut text = Vec::new();
     let mut role = None;
-    let mut names = MemberNames::of("messages.", NAMES);
+    let mut names = MemberNames::new("messages.", NAMES);
     cursor.members(|cursor, name| {
         match names.find(&name)? {
             "role" => role = read_word(cursor)?,
@@ -116,7 +116,7 @@ fn after_thoughts(answer: &[u8]) -> &[u8] {
 /// Reads a tool call: the model is shown its name and arguments, not its id.
 fn read_tool_call(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
     prompt.tokens += TOKENS_PER_CALL;
-    let mut names = MemberNames::of("messages.tool_calls.", &["function", "custom"]);
+    let mut names = MemberNames::new("messages.tool_calls.", &["function", "custom"]);
     cursor.members(|cursor, name| match names.find(&name)? {
         "" => cursor.pass(),
         _ => read_call(cursor, prompt),

@@ -21,7 +21,7 @@ pub(crate) fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptio
     }
     let inside = cursor.position() + 1;
     let (mut value, mut empty) = (None, true);
-    let mut names = MemberNames::of("stream_options.", &["include_usage"]);
+    let mut names = MemberNames::new("stream_options.", &["include_usage"]);
     cursor.members(|cursor, name| {
         empty = false;
         let found = names.find(&name)?;

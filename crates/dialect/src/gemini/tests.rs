@@ -46,7 +46,7 @@ fn whole_stream() -> Vec<Value> {
 }
 
 fn tally(stream: &str, sizes: &[usize]) -> StreamTally {
-    let mut tally = StreamTally::of(Dialect::Gemini);
+    let mut tally = StreamTally::new(Dialect::Gemini);
     let (mut rest, mut sizes) = (stream.as_bytes(), sizes.iter().cycle());
     while !rest.is_empty() {
         let size = sizes.next().copied().unwrap_or(rest.len()).clamp(1, rest.len());

@@ -33,15 +33,15 @@ pub(crate) fn member(
         }
         "tools" => read_tools(cursor, builder)?,
         "output_format" => {
-            read_format(cursor, MemberNames::of("output_format.", FORMAT), "schema", builder)?
+            read_format(cursor, MemberNames::new("output_format.", FORMAT), "schema", builder)?
         }
         "output_config" => {
-            let mut names = MemberNames::of("output_config.", &["format"]);
+            let mut names = MemberNames::new("output_config.", &["format"]);
             cursor.members(|cursor, name| match names.find(&name)? {
                 "" => cursor.pass(),
                 _ => read_format(
                     cursor,
-                    MemberNames::of("output_config.format.", FORMAT),
+                    MemberNames::new("output_config.format.", FORMAT),
                     "schema",
                     builder,
                 ),
@@ -58,7 +58,7 @@ const FORMAT: &[&str] = &["type", "schema"];
 fn message(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
     prompt.messages += 1;
     let (mut role, mut content) = (None, BlockContent::default());
-    let mut names = MemberNames::of("messages.", &["role", "content"]);
+    let mut names = MemberNames::new("messages.", &["role", "content"]);
     cursor.members(|cursor, name| {
         match names.find(&name)? {
             "role" => role = read_word(cursor)?,
@@ -130,7 +130,7 @@ impl BlockContent {
 
     fn block(&mut self, cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
         let mut block = ContentBlock::default();
-        let mut names = MemberNames::of(
+        let mut names = MemberNames::new(
             "content.",
             &["type", "text", "content", "source", "name", "input", "encrypted_content"],
         );
@@ -199,7 +199,7 @@ impl<'a> BlockSource<'a> {
     ) -> Result<(), JsonError> {
         self.is_there = cursor.kind()? == JsonKind::Object;
         let mut names =
-            MemberNames::of("content.source.", &["type", "data", "url", "file_id", "content"]);
+            MemberNames::new("content.source.", &["type", "data", "url", "file_id", "content"]);
         cursor.members(|cursor, name| {
             match names.find(&name)? {
                 "type" => self.kind = read_word(cursor)?,

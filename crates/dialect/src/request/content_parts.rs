@@ -75,7 +75,7 @@ pub(crate) fn read(
         _ => return cursor.pass(),
     }
     let mut part = ContentPart::default();
-    let mut names = MemberNames::of("content.", NAMES);
+    let mut names = MemberNames::new("content.", NAMES);
     cursor.members(|cursor, name| {
         let found = names.find(&name)?;
         prompt.is_open |= found.is_empty() && !OTHERS.contains(&&*name.text());
@@ -117,7 +117,7 @@ impl ContentPart<'_> {
         let start = cursor.position();
         self.image = Some(start..start);
         let mut is_known = true;
-        let mut names = MemberNames::of("content.image_url.", &["url", "detail", "format"]);
+        let mut names = MemberNames::new("content.image_url.", &["url", "detail", "format"]);
         cursor.members(|cursor, name| {
             match names.find(&name)? {
                 "url" => self.image = Some(cursor.skip()?),
@@ -133,7 +133,7 @@ impl ContentPart<'_> {
     }
 
     fn read_file(&mut self, cursor: &mut Cursor<'_>) -> Result<(), JsonError> {
-        let mut names = MemberNames::of("content.file.", &["file_data", "file_id", "file_url"]);
+        let mut names = MemberNames::new("content.file.", &["file_data", "file_id", "file_url"]);
         cursor.members(|cursor, name| {
             match names.find(&name)? {
                 "file_data" => self.file = string(cursor)?,
@@ -179,7 +179,7 @@ fn read_audio(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), Js
         return Ok(());
     }
     let mut data: &[u8] = b"";
-    let mut names = MemberNames::of("content.input_audio.", &["data"]);
+    let mut names = MemberNames::new("content.input_audio.", &["data"]);
     cursor.members(|cursor, name| match names.find(&name)? {
         "" => cursor.pass(),
         _ => read_inside(cursor).map(|read| data = read),

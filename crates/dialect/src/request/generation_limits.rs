@@ -145,7 +145,7 @@ impl GenerationLimits {
             self.think(read_count(cursor, within.trim_end_matches('.'), "")?);
             return Ok(());
         }
-        let mut names = MemberNames::of(within, names);
+        let mut names = MemberNames::new(within, names);
         cursor.members(|cursor, name| match names.find(&name)? {
             "" => cursor.pass(),
             found => {

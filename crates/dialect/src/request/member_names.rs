@@ -19,7 +19,7 @@ pub(crate) struct MemberNames {
 impl MemberNames {
     /// The names of one object. `within` is its path in errors, with a dot at the end unless it is
     /// empty.
-    pub(crate) fn of(within: &'static str, names: &'static [&'static str]) -> Self {
+    pub(crate) fn new(within: &'static str, names: &'static [&'static str]) -> Self {
         debug_assert!(names.len() <= 64, "one bit each");
         MemberNames { within, names, seen: 0 }
     }
@@ -93,7 +93,7 @@ mod tests {
     /// What becomes of an object's members, one after another.
     fn found(body: &str) -> Result<Vec<&'static str>, Error> {
         let (mut names, mut found) =
-            (MemberNames::of("options.", &["max_tokens", "n", "stream"]), Vec::new());
+            (MemberNames::new("options.", &["max_tokens", "n", "stream"]), Vec::new());
         read_object(body.as_bytes(), |cursor, name| {
             found.push(names.find(&name)?);
             cursor.pass()

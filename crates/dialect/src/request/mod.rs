@@ -36,7 +36,7 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Err
     let mut builder = RequestBuilder::default();
     let rules = &endpoint.row().request;
     let (mut limits, mut names) =
-        (MemberNames::of("", generation_limits::NAMES), MemberNames::of("", rules.acted_on));
+        (MemberNames::new("", generation_limits::NAMES), MemberNames::new("", rules.acted_on));
     json::read_object(body, |cursor, name| {
         let count = limits.find(&name)?;
         if !count.is_empty() {
@@ -83,8 +83,8 @@ fn read_stream(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<
 /// Refuses those that this gateway acts on.
 fn read_extra(cursor: &mut Cursor<'_>, rules: &RequestRules) -> Result<(), JsonError> {
     let (mut limits, mut names) = (
-        MemberNames::of("extra_body.", generation_limits::NAMES),
-        MemberNames::of("extra_body.", rules.acted_on),
+        MemberNames::new("extra_body.", generation_limits::NAMES),
+        MemberNames::new("extra_body.", rules.acted_on),
     );
     cursor.members(|cursor, name| {
         let found = [limits.find(&name)?, names.find(&name)?].concat();

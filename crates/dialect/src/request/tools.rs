@@ -54,7 +54,7 @@ pub(crate) fn read_definition<'a>(
     let is_name = cursor.kind()? == JsonKind::String;
     let start = cursor.position();
     let (mut kind, mut has_name) = (None, false);
-    let mut names = MemberNames::of("tools.", &["type", "name", "function"]);
+    let mut names = MemberNames::new("tools.", &["type", "name", "function"]);
     if is_name {
         kind = read_word(cursor)?;
     } else {

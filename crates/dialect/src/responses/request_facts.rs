@@ -44,12 +44,12 @@ pub(crate) fn member(
         }
         "tools" => read_tools(cursor, builder)?,
         "text" => {
-            let mut names = MemberNames::of("text.", &["format"]);
+            let mut names = MemberNames::new("text.", &["format"]);
             cursor.members(|cursor, name| match names.find(&name)? {
                 "" => cursor.pass(),
                 _ => read_format(
                     cursor,
-                    MemberNames::of("text.format.", &["type", "schema"]),
+                    MemberNames::new("text.format.", &["type", "schema"]),
                     "schema",
                     builder,
                 ),
@@ -105,7 +105,7 @@ struct InputItem<'a> {
 
 fn item(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
     let mut item = InputItem::default();
-    let mut names = MemberNames::of("input.", NAMES);
+    let mut names = MemberNames::new("input.", NAMES);
     cursor.members(|cursor, name| {
         match names.find(&name)? {
             "type" => item.kind = read_word(cursor)?,

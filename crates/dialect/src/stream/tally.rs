@@ -130,7 +130,7 @@ impl StreamCounts {
 
 impl StreamTally {
     /// A tally of a stream of this dialect.
-    pub fn of(dialect: impl Into<Dialect>) -> Self {
+    pub fn new(dialect: impl Into<Dialect>) -> Self {
         StreamTally {
             splitter: Splitter::default(),
             counts: StreamCounts { dialect: dialect.into(), ..StreamCounts::default() },

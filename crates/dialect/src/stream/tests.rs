@@ -274,7 +274,7 @@ proptest! {
     ) {
         let stream = parts.concat();
         for endpoint in Endpoint::ALL {
-            let mut tally = StreamTally::of(endpoint);
+            let mut tally = StreamTally::new(endpoint);
             stream.as_bytes().chunks(5).for_each(|chunk| tally.feed(chunk));
             tally.finish();
             let _ = (tally.usage_or_estimate(1), assemble(endpoint, stream.as_bytes()));

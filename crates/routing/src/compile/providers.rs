@@ -59,7 +59,7 @@ impl Compiler<'_> {
             protocol,
             endpoints,
             identity: ProviderIdentity::of(protocol, &base, &api_keys, &headers),
-            head: RequestHead::of((protocol, key_header), &base, &api_keys, &headers),
+            head: RequestHead::new((protocol, key_header), &base, &api_keys, &headers),
             base,
             known_by: credentials(&api_keys, &headers),
             api_keys,

@@ -91,7 +91,7 @@ pub(super) fn list(
         .chain([most[1].value()])
         .collect();
     let mut found = transaction.rows(&numbered(&sql), &values, |row| {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         Ok((columns.get::<RequestId>()?, CaptureLocation::read(&mut columns)?))
     })?;
     found.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
@@ -105,7 +105,7 @@ pub(super) fn list(
         format!("SELECT id FROM captures{index}{} ORDER BY id DESC LIMIT 1 OFFSET ?", inner.sql);
     let skipped = budget.saturating_sub(1);
     let values: Vec<Value<'_>> = inner.values.into_iter().chain([skipped.value()]).collect();
-    let next = transaction.row(&numbered(&sql), &values, |row| Columns::of(row).get())?;
+    let next = transaction.row(&numbered(&sql), &values, |row| Columns::new(row).get())?;
     Ok(CapturePage { found, next })
 }
 

@@ -261,7 +261,7 @@ impl CaptureIndex {
     pub async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>, StoreError> {
         let find = "SELECT bytes FROM segments WHERE number = ?1";
         let find = move |transaction: &Transaction<'_>| {
-            transaction.row(find, &params![segment], |row| Columns::of(row).get())
+            transaction.row(find, &params![segment], |row| Columns::new(row).get())
         };
         self.read(find).await
     }

@@ -135,7 +135,7 @@ pub(super) fn gateway_of(
     let find = "SELECT coalesce(max(g.name), s.instance) FROM capture_slots s
         LEFT JOIN gateways g ON g.instance = s.instance
         WHERE s.slot = ?1 GROUP BY s.instance";
-    transaction.row(find, &params![segment >> SEGMENT_BITS], |row| Columns::of(row).get())
+    transaction.row(find, &params![segment >> SEGMENT_BITS], |row| Columns::new(row).get())
 }
 
 /// Inserts captures and updates their segment. What was deleted before it comes is not stored.
@@ -252,7 +252,7 @@ pub(super) fn left_behind(
            AND NOT (number BETWEEN ?2 AND ?3) ORDER BY newest LIMIT 256"
     );
     let values = params![before_us, own.0, own.1, kept_us];
-    transaction.rows(&find, &values, |row| Columns::of(row).get())
+    transaction.rows(&find, &values, |row| Columns::new(row).get())
 }
 
 /// Segments with these numbers that the object store lacks, and the time of the newest capture of
@@ -263,7 +263,7 @@ pub(super) fn waiting(
 ) -> Result<Vec<(i64, i64)>, StoreError> {
     let find = "SELECT number, newest FROM segments
         WHERE uploaded = 0 AND number BETWEEN ?1 AND ?2 ORDER BY number";
-    transaction.rows(find, &params![own.0, own.1], |row| Columns::of(row).two())
+    transaction.rows(find, &params![own.0, own.1], |row| Columns::new(row).two())
 }
 
 /// Notes that the object store has the whole segment; `false` if there is no such segment.

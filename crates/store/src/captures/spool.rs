@@ -48,6 +48,6 @@ pub(super) fn taken(
 }
 
 fn capture(row: &Row<'_>) -> Result<(CaptureRow, CaptureLocation), StoreError> {
-    let mut columns = Columns::of(row);
+    let mut columns = Columns::new(row);
     Ok((CaptureRow::read(&mut columns)?, CaptureLocation::read(&mut columns)?))
 }

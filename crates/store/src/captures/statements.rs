@@ -16,7 +16,7 @@ pub(super) fn whose(
     id: &RequestId,
 ) -> Result<Option<(UserId, Option<KeyId>)>, StoreError> {
     transaction.row("SELECT owner, key FROM captures WHERE id = ?1", &params![id], |row| {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         Ok((columns.get()?, columns.maybe()?))
     })
 }
@@ -94,7 +94,7 @@ pub(super) fn delete(
         in_list("c.key", "?3", shared),
     );
     let values = params![id, owner, keys];
-    transaction.rows(&family, &values, |row| Columns::of(row).get())
+    transaction.rows(&family, &values, |row| Columns::new(row).get())
 }
 
 /// Segments with these numbers, and whether each holds a capture. The one whose newest capture is
@@ -108,7 +108,7 @@ pub(super) fn segments(
              WHERE id BETWEEN first AND last AND segment = number)
          FROM segments WHERE number BETWEEN ?1 AND ?2 ORDER BY newest, number";
     transaction.rows(all, &params![numbers.0, numbers.1], |row| {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         Ok((SegmentRow::read(&mut columns)?, columns.get()?))
     })
 }
@@ -126,8 +126,8 @@ pub(super) fn drop_captures(
           AND segment = ?1
         ORDER BY id LIMIT ?2)
       RETURNING id";
-    let ids =
-        transaction.rows(drop, &params![segment, limit], |row| Columns::of(row).get::<String>())?;
+    let ids = transaction
+        .rows(drop, &params![segment, limit], |row| Columns::new(row).get::<String>())?;
     if let Some(last) = ids.iter().max() {
         // The next step begins there.
         let first = "UPDATE segments SET first = ?2 WHERE number = ?1";

@@ -84,7 +84,7 @@ impl LogSubject {
     }
 
     fn read(self, row: &Row<'_>) -> Result<(String, Change), StoreError> {
-        let id = Columns::of(row).get()?;
+        let id = Columns::new(row).get()?;
         let change = match self {
             LogSubject::User => Change::User(UserRow::of(row)?.into()),
             LogSubject::Key => Change::Key(KeyRow::of(row)?.into()),
@@ -151,7 +151,7 @@ pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<(),
 pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition, StoreError> {
     let rev = transaction.revision()?;
     let mark = "SELECT mark FROM changes WHERE rev = ?1 AND seq = 0";
-    let mark = transaction.row(mark, &params![rev], |row| Columns::of(row).get())?;
+    let mark = transaction.row(mark, &params![rev], |row| Columns::new(row).get())?;
     Ok(LogPosition { rev, mark })
 }
 

@@ -180,7 +180,7 @@ pub(super) fn fence(
     let fence = format!("UPDATE gateways SET fenced = 1 {behind} AND fenced = 0");
     transaction.execute(&fence, &params![process, rev])?;
     let fenced = format!("SELECT id FROM gateways {behind} AND fenced = 1");
-    let ids = |row: &Row<'_>| Columns::of(row).get::<String>();
+    let ids = |row: &Row<'_>| Columns::new(row).get::<String>();
     Ok(transaction.rows(&fenced, &params![process, rev], ids)?.into_iter().collect())
 }
 

@@ -244,7 +244,7 @@ async fn the_tables_of_accounts_are_those_of_sqlite() {
     let (postgres, sqlite) = (postgres.open().await, sqlite.open().await);
     let tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
     let of_sqlite = move |transaction: &Transaction<'_>| {
-        let names = transaction.rows(tables, &[], |row| Columns::of(row).get::<String>())?;
+        let names = transaction.rows(tables, &[], |row| Columns::new(row).get::<String>())?;
         names
             .into_iter()
             .map(|name| Ok((columns_of(transaction, &name)?, name)))

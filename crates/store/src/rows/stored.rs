@@ -16,7 +16,7 @@ pub(crate) trait Stored: Sized {
     fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError>;
 
     fn of(row: &Row<'_>) -> Result<Self, StoreError> {
-        Self::read(&mut Columns::of(row))
+        Self::read(&mut Columns::new(row))
     }
 
     /// Selects rows that this text describes: conditions, order, limit.

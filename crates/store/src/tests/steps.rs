@@ -81,7 +81,7 @@ pub(crate) fn columns_of(
         }
         false => "SELECT name FROM pragma_table_info(?1) ORDER BY cid",
     };
-    transaction.rows(columns, &[table.value()], |row| Columns::of(row).get())
+    transaction.rows(columns, &[table.value()], |row| Columns::new(row).get())
 }
 
 fn check(transaction: &Transaction<'_>, table: &str, named: &str) -> Result<(), StoreError> {

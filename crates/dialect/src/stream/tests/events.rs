@@ -299,7 +299,7 @@ fn an_event_too_large_to_be_read_may_still_be_the_end() {
         ),
     ] {
         for size in [1 << 10, 1 << 16, 1 << 22] {
-            let mut tally = StreamTally::of(Endpoint::Responses);
+            let mut tally = StreamTally::new(Endpoint::Responses);
             stream.as_bytes().chunks(size).for_each(|chunk| tally.feed(chunk));
             tally.finish();
             assert_eq!(
