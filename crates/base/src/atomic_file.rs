@@ -17,7 +17,8 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Begins the replacement of `destination`, which need not exist. Only its owner may read the draft.
+    /// Begins the replacement of `destination`, which need not exist. Only its owner may read the
+    /// draft.
     pub fn begin(destination: &Path) -> io::Result<Replacement> {
         let name = destination.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
         let mut draft_name = OsString::from(name);

@@ -52,8 +52,8 @@ impl<const N: usize> SlidingWindow<N> {
         usize::try_from(bucket.rem_euclid(i64::try_from(N).unwrap_or(1))).unwrap_or(0)
     }
 
-    /// Moves on to the bucket of `at` and clears the buckets between. A clock that went back by less
-    /// than the span counts in the newest bucket; by more, the window starts over.
+    /// Moves on to the bucket of `at` and clears the buckets between. A clock that went back by
+    /// less than the span counts in the newest bucket; by more, the window starts over.
     fn advance(&mut self, at: i64) {
         let bucket = at.div_euclid(self.width);
         let buckets = i64::try_from(N).unwrap_or(1);

@@ -114,7 +114,9 @@ proptest! {
             }
             Err(refusal) => {
                 prop_assert!(wanted.is_empty());
-                let RoutingRefusal::NoTarget { candidates, .. } = &refusal else { panic!("{refusal:?}") };
+                let RoutingRefusal::NoTarget { candidates, .. } = &refusal else {
+                    panic!("{refusal:?}")
+                };
                 let reasons: Vec<&str> = candidates
                     .iter()
                     .map(|candidate| candidate.reason.as_deref().unwrap())
