@@ -1,8 +1,8 @@
-//! What many keys cost: a start, memory, and a look-up compared with one among a thousand; on
-//! PostgreSQL a start and a change. `cargo bench` measures and prints; `cargo test` runs it, tiny,
-//! and checks what must hold on a machine of any speed.
+//! Measures the cost of many keys: a start, memory, and a look-up compared with one among a
+//! thousand keys; on PostgreSQL a start and a change. `cargo bench` measures and prints. `cargo
+//! test` runs a small version, and checks what must hold at any speed.
 
-// Figures are for people, and a bench that cannot run says so.
+// Benches print figures for people, and may panic if they cannot run.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -34,21 +34,21 @@ use rerouter::internals::store::{KeyState, Store};
 
 use stored_keys::{SAMPLE, auth, fill, now, shown};
 
-/// What many keys cost.
+/// Measures the cost of many keys.
 #[derive(Parser)]
 #[command(name = "benches/run keys")]
 struct Flags {
-    /// How many there are.
+    /// Number of keys.
     #[arg(long, default_value_t = 1_000_000)]
     keys: usize,
-    /// In a PostgreSQL of its own, with two gateways on it: how long a start and a change take.
+    /// Measures how long a start and a change take, with two gateways on a separate PostgreSQL.
     #[arg(long)]
     postgres: bool,
-    /// Measures on what lies in this directory: a process of its own, whose memory nothing else was
-    /// in.
+    /// Measures a store in this directory. A separate process does so, whose memory was not used
+    /// before.
     #[arg(long, hide = true)]
     on: Option<PathBuf>,
-    /// Given by `cargo bench`.
+    /// Set by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -74,20 +74,20 @@ async fn main() {
     }
 }
 
-/// What it took with so many keys.
+/// The costs for a number of keys.
 struct Figures {
-    /// A start, each key.
+    /// Time of a start per key.
     start: Duration,
-    /// Memory, each key.
+    /// Memory per key.
     bytes: f64,
-    /// A look-up of a good secret.
+    /// Time of a look-up with a valid secret.
     look_up: Duration,
-    /// A secret that is nobody's.
+    /// Time of a look-up with an unknown secret.
     unknown: Duration,
 }
 
 impl fmt::Display for Figures {
-    /// On one line, for the process that asked.
+    /// Writes one line for the parent process.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [start, look_up, unknown] =
             [self.start, self.look_up, self.unknown].map(|took| took.as_nanos());
@@ -104,10 +104,10 @@ impl Figures {
     }
 }
 
-/// Longest that a start may take.
+/// Timeout of a start.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What begins the line of them.
+/// Prefix of the line of figures.
 const FIGURES: &str = "figures: ";
 
 async fn measure(keys: usize) {
@@ -119,11 +119,11 @@ async fn measure(keys: usize) {
     );
 }
 
-/// Fills a store, has another process start on it and ask who the sampled keys are, and takes down
-/// what that says.
+/// Fills a store, and lets another process open it and look up the sampled keys. Returns the
+/// figures that it prints.
 async fn figures(keys: usize, what: &str) -> Figures {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    // It makes the root key, which a start on a store with keys has to find.
+    // The gateway makes the root key, which a store with keys must already have.
     first_answer(dir.path());
     let began = Instant::now();
     let sample = fill(&dir.path().join("data"), keys, &auth()).await;
@@ -143,8 +143,8 @@ async fn figures(keys: usize, what: &str) -> Figures {
     Figures::read(figures.trim())
 }
 
-/// Keys in PostgreSQL, whose commits are durable: how long a gateway takes to start on them, and
-/// how long so many changes by one gateway take while another one follows.
+/// Measures a store in PostgreSQL with durable commits: how long a gateway takes to start, and how
+/// long changes by one gateway take while another one follows.
 async fn shared(keys: usize, changes: usize) {
     let cluster = postgres::Cluster::start(&["fsync=on"]);
     let url = cluster.database().await;
@@ -184,23 +184,24 @@ async fn shared(keys: usize, changes: usize) {
     }
 }
 
-/// Starts the gateway on this directory; how long it takes to answer a request with a credential.
+/// Starts the gateway on this directory. Returns the time until it answers a request with a
+/// credential.
 fn first_answer(dir: &Path) -> Duration {
     Running::start(dir, "").took
 }
 
 const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
 
-/// A gateway that answers. It ends with the value.
+/// A gateway that serves requests. It is killed on drop.
 struct Running {
     process: Child,
     address: SocketAddr,
-    /// How long it took to answer.
+    /// Time until it answered.
     took: Duration,
 }
 
 impl Running {
-    /// With these lines of its server document.
+    /// Starts a gateway, with these additional lines in its server document.
     fn start(dir: &Path, more: &str) -> Running {
         let [routing, server] = ["routing.yaml", "rerouter.yaml"].map(|name| dir.join(name));
         let document = "providers:\n\
@@ -238,7 +239,7 @@ impl Running {
         format!("http://{}/v1/router/keys", self.address)
     }
 
-    /// Makes a key; its id.
+    /// Makes a key and returns its id.
     fn make_key(&self) -> String {
         let made = ureq::post(self.keys())
             .header("authorization", format!("Bearer {ADMIN}"))
@@ -269,7 +270,7 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("its address")
 }
 
-/// Starts on it, and asks who they are.
+/// Opens the store and looks up the sampled keys.
 async fn start(dir: &Path, keys: usize) -> Figures {
     let sample = std::fs::read_to_string(dir.join("sample")).expect("a sample");
     let sample: Vec<HeaderMap> = sample.lines().map(|secret| shown(&Secret::new(secret))).collect();
@@ -324,7 +325,7 @@ async fn start(dir: &Path, keys: usize) -> Figures {
     }
 }
 
-/// The middle of nine means of asking who these are.
+/// Time of one look-up. It is the median of nine means over the sample.
 fn look_up(auth: &Auth, sample: &[HeaderMap], good: bool) -> Duration {
     let mut means = Vec::new();
     for _ in 0..9 {
@@ -339,7 +340,7 @@ fn look_up(auth: &Auth, sample: &[HeaderMap], good: bool) -> Duration {
     means[4]
 }
 
-/// Bytes of memory that the process has; 0 where the system does not say.
+/// Resident memory in bytes; 0 if the system does not report it.
 fn resident() -> usize {
     let said = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     said.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096

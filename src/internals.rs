@@ -1,5 +1,5 @@
-//! What the tests and benches of this repository use of the rooms. No part of the API: it changes
-//! without notice.
+//! Re-exports for the tests and benches of this repository. They are not part of the API, and
+//! change without notice.
 
 pub use rerouter_base::{clock, id, interface, log, metrics, secret};
 pub use rerouter_captures::{archive, capture};

@@ -1,12 +1,12 @@
 //! rerouter: an LLM edge gateway on Pingora that authenticates, captures and replays at proxy
 //! speed.
 //!
-//! This page is the map. The source is thirteen crates in `crates/`, made of rooms, one module
-//! each. `docs/internals/crates.md` draws the crates. A crate depends only on crates above it, and
-//! a room uses only rooms of its crate that stand before it in this list. The files of a crate form
-//! no import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on this page begin
-//! with the room. Where a crate is one room, that room's folder is the `src` of the crate. The
-//! crates and their rooms:
+//! This page is the map. The source is thirteen crates in `crates/`. They consist of rooms, and
+//! each room is one module. `docs/internals/crates.md` draws the crates. A crate depends only on
+//! crates above it. A room uses only rooms of its crate that come before it in this list. The files
+//! of a crate form no import cycle. `tests/house/layering.rs` checks what Cargo does not. Paths on
+//! this page begin with the room. If a crate is a single room, that room's folder is the `src` of
+//! the crate. The crates and their rooms:
 //!
 //! - `base`: vocabulary and reporting · `document` · `dialect`: also `wire` · `store` · `routing` ·
 //!   `records`
@@ -17,42 +17,45 @@
 //!
 //! The rooms, in their order:
 //!
-//! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations whose
-//!   values are words · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN, AGENT,
-//!   ROUTER · [`money`] · [`url`] · [`atomic_file`] files replaced in one step · [`blocking`]
-//!   threads that may block · [`turns`] fair turns at scarce work · [`repeats`] calls with an
-//!   `Idempotency-Key` · [`body_memory`] the limit on bodies in memory · [`unread`] the limit on
-//!   answers that nobody reads · [`trace_context`] traces of clients, continued · [`secret`]
+//! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations with a
+//!   word for each value · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN,
+//!   AGENT, ROUTER · [`money`] · [`url`] · [`atomic_file`] files replaced in one step ·
+//!   [`blocking`] work on threads that may block · [`turns`] fair turns for expensive work ·
+//!   [`repeats`] calls with an `Idempotency-Key` · [`body_memory`] the limit on bodies in memory ·
+//!   [`unread`] the limit on answers that clients do not read · [`trace_context`] the W3C trace
+//!   context of a request · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
 //! - **adapters**: [`document`] YAML, read by tables of keys · [`store`] accounts, keys and
 //!   documents, in SQLite or PostgreSQL, and the index of captures ·
-//!   [`wire`] JSON, events and codings, as bytes · [`dialect`] what providers and clients speak,
-//!   and the neutral form between them · [`mock`] a provider inside the process
-//! - **decisions**: [`auth`] who sends a request · [`limits`] what it may use ·
-//!   [`routing`] the pure `decide` · [`records`] what calls of the API take and give · [`nodes`]
+//!   [`wire`] JSON, events and codings, as bytes · [`dialect`] the dialects of providers and
+//!   clients, and the neutral form between them · [`mock`] a provider inside the process
+//! - **decisions**: [`auth`] who sends a request · [`limits`] what the caller may use ·
+//!   [`routing`] the pure `decide` · [`records`] requests and answers of the API · [`nodes`]
 //!   machines that serve models and send heartbeats ·
-//!   [`capture`] what is kept of a call, and its queue · [`redaction`] credentials taken out of
-//!   it · [`archive`] captures on disk · [`telemetry`] traces of finished calls, for a collector
+//!   [`capture`] the records of calls, and their queue · [`redaction`] removes credentials from
+//!   captures · [`archive`] captures on disk · [`telemetry`] traces of finished calls, for a
+//!   collector
 //! - **state**: [`config`] both documents, checked · [`app`] the handles of one gateway, and the
-//!   live document · [`prompt`] a request, and the inputs of its decision · [`evaluate`] captures
-//!   compared, and decided again under another document
+//!   live document · [`prompt`] a request, and the inputs of its decision · [`evaluate`] compares
+//!   captures, and decides them again under another document
 //! - **endpoints**: [`reload`] a new routing document · [`api`] every route in one table, one file
-//!   a noun · [`console`] pages for people, clients of the API inside the process
+//!   per noun · [`console`] web pages, which call the API inside the process
 //! - **boundary**: [`gateway`] from bytes on a connection to calls into the rooms above, and back
-//! - **process**: [`server`] listeners, services, drain · [`importer`] the configuration of a
-//!   LiteLLM proxy as a routing document · [`cli`] the command line and the environment, one file
-//!   a command; most commands are clients of a gateway, `rerouter node` runs beside a model ·
-//!   [`internals`] what tests and benches use of the rooms
+//! - **process**: [`server`] listeners, services, drain · [`importer`] converts a LiteLLM proxy's
+//!   configuration to a routing document · [`cli`] the command line and the environment, one file
+//!   per command; most commands are clients of a gateway, `rerouter node` runs beside a model ·
+//!   [`internals`] re-exports for tests and benches
 //!
 //! Only [`gateway`] and [`server`] know Pingora. Code, API, documents and metrics use the same
 //! words: an *alias* leads to a *recipe*, whose *rules* name *targets* (provider and model). A
-//! *decision* is a *plan* of targets, made once. *Served* is the target that answered. A *capture*
-//! is what is kept, a *replay* is a capture run again, a *revision* names a document.
+//! *decision* is a *plan* of targets, made once. The *served* target is the one that answered. A
+//! *capture* is the stored record of a call, a *replay* is a capture that was run again, and a
+//! *revision* names a version of the routing document.
 //!
 //! # One inference request
 //!
-//! Each step is a call that can be searched for. Files are in `gateway/` unless another room is
-//! named. `pipeline.rs` has all stages in this order.
+//! Each step is a name that can be searched for in the source. Files are in `gateway/` unless
+//! another room is named. `pipeline.rs` has all stages in this order.
 //!
 //! ```text
 //! ConnectionAcceptor     accept.rs, process_new: a slot (connection_limits.rs), the TLS handshake
@@ -106,16 +109,18 @@
 //! └ store/captures/mod.rs    CaptureIndex::insert    the row that makes it a capture
 //! ```
 //!
-//! Beside calls, `background.rs` looks the names of providers up again and makes health checks.
+//! In the background, `background.rs` repeats the DNS look-ups of providers and makes health
+//! checks.
 //!
 //! # One management call
 //!
-//! `Pipeline::management` is the same prelude (`admit`, `receive`, `recheck`), then a handler of
-//! [`api`] and the same responder. `progress_stream.rs` follows a handler that takes time.
+//! `Pipeline::management` has the same first steps (`admit`, `receive`, `recheck`). Then it calls a
+//! handler of [`api`] and the same responder. `progress_stream.rs` reports the progress of a
+//! handler that takes time.
 //!
 //! # One reroute
 //!
-//! `Pipeline::reroute` is the same prelude, then `Pipeline::reroute_once`: with an
+//! `Pipeline::reroute` has the same first steps, then calls `Pipeline::reroute_once`: with an
 //! `Idempotency-Key` the answer is kept in memory (`reroute_repeat.rs`). In
 //! `Pipeline::run_capture` the request comes from a capture: `CapturedRequest::load` (`reroute.rs`)
 //! looks it up, with 404 where it is not the caller's. The same `decide` decides on the captured
@@ -147,8 +152,8 @@
 //!
 //! `server/upgrade/mod.rs` has the dialogue of the two processes. `server/listeners.rs` has the
 //! sockets that one hands to the other, `store/data_dir.rs` the locks. `store/handover.rs` keeps
-//! the tables of both alike and knows whether its process has handed over, `limits/handover.rs`
-//! keeps their budgets.
+//! the tables of both alike and knows whether its process has handed over. `limits/handover.rs`
+//! keeps the budgets of both consistent.
 //!
 //! # Where a change goes
 //!
@@ -230,7 +235,7 @@ pub use rerouter_base::secret::Secret;
 pub use rerouter_cli::main;
 pub use rerouter_core::config::{Problem, load_server};
 pub use rerouter_gateway::server::{BootError, Environment, Gateway};
-// The names of this page.
+// Names for the links of this page.
 #[cfg(doc)]
 use {
     rerouter_access::{auth, limits, nodes},

@@ -1,6 +1,6 @@
-//! `rerouter replay evaluate` over many captures, as people run it: a gateway's process with them
-//! in its archive, and the command line's that asks it. What either takes of a core and of memory;
-//! the counts beside those known from the filling.
+//! Runs `rerouter replay evaluate` over many captures, as users do: one process is the gateway with
+//! the captures in its archive, another is the command line. Measures CPU and memory of both, and
+//! compares the counts with those known from filling the archive.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,26 +28,26 @@ use crate::{directory, queue};
 
 const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
 const MASTER: [u8; 32] = [7; 32];
-/// Captures that are written at a time.
+/// Captures per write.
 const BATCH: usize = 1_000;
-/// What is promised of a core in a second, by heads and by bodies, and of memory.
+/// Promised captures per second of CPU, by heads and by bodies, and promised memory in bytes.
 const PROMISED: (f64, f64, usize) = (25_000.0, 6_000.0, 200 << 20);
 
 #[derive(Args)]
 pub struct Load {
-    /// Captures that are decided by their heads.
+    /// Number of captures that are decided by their heads.
     #[arg(long, default_value_t = 1_000_000)]
     pub heads: u64,
-    /// Captures that are decided by their bodies too.
+    /// Number of captures that are decided by their bodies too.
     #[arg(long, default_value_t = 100_000)]
     pub bodies: u64,
-    /// Bytes of both bodies of one.
+    /// Bytes of both bodies of a capture.
     #[arg(long, default_value_t = 6144)]
     pub bytes: usize,
 }
 
-/// What was live when the captures were made. Rules by numbers, by words and by weight; the last
-/// has several targets.
+/// The document that was live when the captures were made. Its rules decide by numbers, words and
+/// weights. The last rule has several targets.
 fn document(words: &str, long: u32) -> String {
     format!(
         "providers: {{ p: {{ protocol: mock }} }}\nmodels:\n  \
@@ -71,7 +71,7 @@ fn routing(text: &str) -> Routing {
     config::read_routing("bench", text, &server, &|_| None, None).expect("a document")
 }
 
-/// The longest prompts of all, under the document of then and under the one that is tried.
+/// `prompt_tokens` from which the rule `long` applies, in the live document and in a candidate.
 const LONG: (u32, u32) = (3_600, 3_200);
 
 pub async fn measure(load: &Load) {
@@ -135,8 +135,8 @@ async fn run(
     assert!(gateway_peak.max(client) <= PROMISED.2, "more memory than was promised");
 }
 
-/// Fills the archive of a data directory as the gateway with that master key would have; how many
-/// change under the candidate.
+/// Fills the archive of a data directory as a gateway with that master key does. Returns how many
+/// captures change under the candidate.
 async fn fill(
     data: &Path,
     count: u64,
@@ -184,7 +184,7 @@ async fn fill(
     changed
 }
 
-/// The text of the question; found again in its body.
+/// The question in the request body, as text.
 fn question(capture: &Capture) -> Option<String> {
     let body: Value = serde_json::from_slice(&capture.bodies.request).ok()?;
     Some(body.pointer("/messages/0/content")?.as_str()?.to_owned())
@@ -225,8 +225,8 @@ fn capture(
     made
 }
 
-/// Whether another target comes first under the candidate: by the same `decide`, and what the words
-/// are.
+/// Whether another target comes first under the candidate, as `decide` finds with the question's
+/// text.
 fn changes(made: &Capture, candidate: &Routing) -> bool {
     let (Some(inputs), Some(decision)) = (&made.head.inputs, &made.head.decision) else {
         return false;
@@ -237,7 +237,7 @@ fn changes(made: &Capture, candidate: &Routing) -> bool {
     (&after.provider, &after.model) != (&decision.provider, &decision.model)
 }
 
-/// A gateway of the binary; ends with the value, by its own id.
+/// A process of the gateway. It is killed on drop.
 struct Gateway {
     child: Child,
     address: SocketAddr,
@@ -245,7 +245,7 @@ struct Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // One that has ended cannot be ended.
+        // Killing a process that has ended fails.
         let _ended = self.child.kill();
         let _status = self.child.wait();
     }
@@ -298,7 +298,7 @@ impl Gateway {
             && answer.starts_with("HTTP/1.1 200")
     }
 
-    /// The report, and the peak of the command line's memory in bytes.
+    /// The report, and the peak memory of the command line in bytes.
     fn evaluate(&mut self, dir: &Path, count: u64) -> (Value, usize) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
         command
@@ -311,7 +311,7 @@ impl Gateway {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("started");
         let mut out = BufReader::new(child.stdout.take().expect("its output"));
-        // The report comes at its end; it is still there while that is read.
+        // The report is written at the end, and the process waits while its pipe is read.
         let waits = out.fill_buf().map(|begun| !begun.is_empty());
         assert!(waits.expect("read"), "it ended without a report");
         let memory = peak(child.id());
@@ -321,7 +321,7 @@ impl Gateway {
         (serde_json::from_str(&text).expect("JSON"), memory)
     }
 
-    /// Seconds of a core that it has had, its threads that ended counted.
+    /// CPU seconds of the gateway, including threads that have ended.
     fn cpu(&self) -> f64 {
         let stat =
             std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("/proc");
@@ -337,7 +337,7 @@ impl Gateway {
     }
 }
 
-/// The most memory that a process has had, in bytes; 0 for one that has ended.
+/// Peak memory of a process in bytes; 0 if it has ended.
 fn peak(process: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Millions of captures in the index: lists and reads, what a start looks at, and a day that leaves
-//! while others are written.
+//! Measures an index of millions of captures: lists and reads, the work of a start, and the removal
+//! of a day while captures are written.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,45 +20,46 @@ use tokio::task::JoinHandle;
 use crate::prose::Prose;
 use crate::{directory, open, process, queue};
 
-/// What is promised of one list of fifty, and of one read, by their medians.
+/// Promised median time of a list of fifty captures, and of reading one capture.
 const PROMISED: Duration = Duration::from_millis(5);
-/// What none of the batches takes that are written while a day leaves: as long as captures wait for
-/// company anyway.
+/// Promised longest time of a batch that is written while a day is removed. Captures wait as long
+/// for a batch anyway.
 const STALL: Duration = bounds::CAPTURE_LINGER;
-/// Captures one after another that have bodies, around each that is read: more than fill a block.
+/// Number of consecutive captures with bodies around each capture that is read. They fill more than
+/// a block.
 const BODIED: u64 = 64;
-/// Bytes of the bodies of one.
+/// Bytes of the bodies of such a capture.
 const BODIES: usize = 6144;
-/// Captures that are read.
+/// Number of captures that are read.
 const READS: u64 = 400;
-/// Captures that are written at a time.
+/// Captures per write.
 const BATCH: usize = 1_000;
-/// Users, and twice as many keys.
+/// Number of users. Each has two keys.
 const USERS: u64 = 1_000;
-/// The one with as many captures as any.
+/// A user with an average number of captures.
 const SOMEBODY: u64 = 17;
-/// Times that each question is asked.
+/// Number of times that each query runs.
 const TIMES: usize = 20;
-/// A status that one capture of as many has, and a model.
+/// One in so many captures has a rare status, and one a rare model.
 const RARE: u64 = 100_000;
 
 #[derive(Args)]
 pub struct Load {
-    /// Captures in the index.
+    /// Number of captures in the index.
     #[arg(long, default_value_t = 5_000_000)]
     pub heads: u64,
-    /// Days that they are of.
+    /// Number of days that the captures are spread over.
     #[arg(long, default_value_t = 30)]
     pub days: u64,
 }
 
-/// The captures, one after another in time.
+/// Generates the captures in the order of time.
 struct Traffic {
     begin: Timestamp,
     apart: Duration,
     prose: Prose,
     random: Random,
-    /// Of so many captures one is read.
+    /// One in so many captures is read.
     every: u64,
 }
 
@@ -73,8 +74,8 @@ impl Traffic {
         number % self.every == self.every / 2
     }
 
-    /// Mostly without bodies, which no list looks at; those that are read, and those about them,
-    /// have some.
+    /// Most captures have no bodies, as lists ignore bodies. Captures that are read have bodies,
+    /// and so do those around them.
     fn capture(&mut self, number: u64) -> Capture {
         let draw = self.prose.next();
         let user = draw % USERS;
@@ -114,7 +115,7 @@ async fn archive(dir: &Path, clock: Clock) -> Archive {
     Archive::new(store, &SecretBytes::new([7; 32]), Random::System, true).with_clock(clock)
 }
 
-/// Gives which promises were not kept.
+/// Returns the promises that were broken.
 pub async fn measure(load: &Load) -> Vec<String> {
     let dir = directory();
     let begin = Timestamp::now() - Span::new().hours(i64::try_from(load.days * 24).expect("days"));
@@ -130,7 +131,7 @@ pub async fn measure(load: &Load) -> Vec<String> {
     };
     let filled = archive(dir.path(), clock.clone()).await;
     let sample = fill(&filled, &clock, &mut traffic, load.heads).await;
-    // As after a kill: nobody closes the segment that is written to.
+    // As after a kill, the open segment is not closed.
     drop(filled);
     let (segments, index, count) = process::disk(dir.path());
     println!(
@@ -154,7 +155,7 @@ pub async fn measure(load: &Load) -> Vec<String> {
     broken
 }
 
-/// Each of these whole, with its bodies.
+/// Reads each of these captures with its bodies.
 async fn read(archive: &Archive, sample: &[RequestId]) -> Option<String> {
     let mut reads = Vec::new();
     for id in sample {
@@ -175,7 +176,7 @@ async fn read(archive: &Archive, sample: &[RequestId]) -> Option<String> {
     (median > PROMISED).then(|| format!("a capture is read in {median:.1?}"))
 }
 
-/// Fills the archive, as a gateway does in that time; gives some of the ids.
+/// Fills the archive as a gateway does over time. Returns some of the ids.
 async fn fill(
     archive: &Archive,
     clock: &Clock,
@@ -209,7 +210,7 @@ async fn fill(
     sample
 }
 
-/// The newest fifty by filters.
+/// Lists the newest fifty captures by various filters.
 async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) -> Option<String> {
     let all = CaptureFilter::default;
     let (reach, us) =
@@ -276,7 +277,7 @@ async fn ask(archive: &Archive, traffic: &Traffic, heads: u64) -> Option<String>
         .then(|| format!("lists longer than {PROMISED:?} by their median: {}", over.join(", ")))
 }
 
-/// A day leaves while captures are written.
+/// Removes a day while captures are written.
 async fn retire(archive: &Archive, traffic: &mut Traffic, load: &Load) -> Option<String> {
     let (mut next, mut most) = (load.heads, Duration::ZERO);
     for tending in [false, true] {

@@ -1,10 +1,10 @@
-//! What captures cost. `queue`: so many a second through the queue into segments, in this process:
-//! what is dropped, how much of a core it takes and of the disk. `index`: lists, reads, a start and
-//! retention with millions of captures. `evaluate`: captures decided again. `cargo bench` measures
-//! and prints; `cargo test` runs both, tiny, and checks what must hold on a machine of any speed.
+//! Measures the cost of captures. `queue` sends captures at a given rate through the queue into
+//! segments, in this process, and measures drops, CPU and disk. `index` measures lists, reads, a
+//! start and retention with millions of captures. `evaluate` decides captures again. `cargo bench`
+//! measures and prints. `cargo test` runs all three on a small scale, and checks what must hold at
+//! any speed.
 
-// Figures are for people, and a bench that cannot run says so. Nothing of it is called from
-// outside.
+// Benches print figures for people, and may panic if they cannot run. No other crate calls them.
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
@@ -27,35 +27,35 @@ use clap::{Parser, Subcommand};
 use rerouter::internals::store::{Faults, Store};
 use tempfile::TempDir;
 
-// As the gateway has it.
+// The gateway's own allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What captures cost.
+/// Measures the cost of captures.
 #[derive(Parser)]
 #[command(name = "benches/run")]
 struct Flags {
     #[command(subcommand)]
     what: What,
-    /// Given by `cargo bench`.
+    /// Set by `cargo bench`.
     #[arg(long, hide = true, global = true)]
     bench: bool,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Captures through the queue.
+    /// Sends captures through the queue.
     Queue(queue::Load),
-    /// Millions of captures in the index.
+    /// Measures an index of millions of captures.
     Index(index::Load),
-    /// Captures decided again.
+    /// Decides captures again.
     Evaluate(evaluate::Load),
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // As other benches do it: `cargo bench` says `--bench`, `cargo test` does not.
+    // `cargo bench` passes `--bench`, and `cargo test` does not.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return try_small(&arguments).await;
     }
@@ -70,7 +70,7 @@ fn kept(broken: &[String]) {
     assert!(broken.is_empty(), "promises not kept: {}", broken.join("; "));
 }
 
-/// What `cargo test` runs.
+/// Runs small versions, for `cargo test`.
 async fn try_small(arguments: &[String]) {
     const NAMES: [&str; 3] =
         ["captures_through_the_queue", "captures_in_the_index", "captures_decided_again"];
@@ -85,7 +85,7 @@ async fn try_small(arguments: &[String]) {
                 &queue::measure(&queue::Load { rate: 1_000, bytes: 6144, seconds: 1.0 }, false)
                     .await,
             ),
-            // What it promises of time is for runs that are alone on a machine.
+            // Promises about time hold only if nothing else runs on the machine.
             "captures_in_the_index" => {
                 drop(index::measure(&index::Load { heads: 6_000, days: 3 }).await)
             }
@@ -102,7 +102,7 @@ pub fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
-/// The store there, which fails as it is told.
+/// Opens the store there. Its writes fail as `Faults` demand.
 pub async fn open(dir: &Path) -> (Store, Faults) {
     let faults = Faults::default();
     (Store::open(dir).await.expect("a store").with_faults(faults.clone()), faults)

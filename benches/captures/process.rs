@@ -1,9 +1,9 @@
-//! What this process takes: its threads' time, its memory, its files.
+//! Measures this process: CPU time of its threads, memory, files.
 
 use std::path::Path;
 
-/// What this process's threads took of a core, but for those of this name, and how long they waited
-/// for one, in seconds.
+/// CPU seconds of this process's threads, and seconds that they waited for a CPU. Threads with this
+/// name are left out.
 pub fn cpu_but(name: &str) -> (f64, f64) {
     let tasks = std::fs::read_dir("/proc/self/task")
         .expect("/proc")
@@ -19,14 +19,14 @@ pub fn cpu_but(name: &str) -> (f64, f64) {
     })
 }
 
-/// Bytes of memory that it has.
+/// Resident memory in bytes.
 pub fn memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
 }
 
-/// Bytes of segments and of the index in a data directory, and how many segments there are.
+/// Bytes of segments and of the index in a data directory, and the number of segments.
 pub fn disk(dir: &Path) -> (u64, u64, usize) {
     let files = |path: &Path| -> Vec<(String, u64)> {
         let entries = std::fs::read_dir(path).expect("the directory").filter_map(Result::ok);
@@ -45,14 +45,13 @@ pub fn disk(dir: &Path) -> (u64, u64, usize) {
     (segments.iter().map(|(_, bytes)| bytes).sum(), index, segments.len())
 }
 
-/// The median of these.
 pub fn median(times: &[std::time::Duration]) -> std::time::Duration {
     let mut times = times.to_vec();
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// The median, the 99 % quantile and the largest of these, in milliseconds.
+/// The median, the 99 % quantile and the maximum, in milliseconds.
 pub fn spread(mut times: Vec<std::time::Duration>) -> String {
     times.sort_unstable();
     let at = |part: f64| {

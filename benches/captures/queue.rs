@@ -1,5 +1,5 @@
-//! Captures through the queue: generated ones at a calm rate and at full load, recorded ones once
-//! each, and more than there is room for while the disk hangs.
+//! Sends captures through the queue: generated ones at a low rate and at full load, recorded ones
+//! once each, and more than the queue holds while the disk hangs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,35 +25,35 @@ use tokio::task::JoinHandle;
 use crate::prose::Prose;
 use crate::{directory, open, process};
 
-/// The thread that makes captures, which a gateway's requests make.
+/// The thread that makes captures. In a gateway, requests make them.
 const PRODUCER: &str = "producer";
-/// What is promised of a disk that captures lie on: the segments' share of raw bytes, which are
-/// heads as JSON and bodies, in percent, at the calm rate. The index beside them is printed too.
+/// Promised size of the segments at the low rate, in percent of the raw bytes, which are heads as
+/// JSON and bodies. The size of the index is printed too.
 const SHARE: f64 = 40.0;
-/// Captures a second that are compressed as well as is worthwhile.
+/// Captures per second at the low rate. At this rate the compression is strongest.
 const CALM: u64 = 400;
-/// Seconds of it at most.
+/// Longest run at the low rate, in seconds.
 const CALM_SECONDS: f64 = 10.0;
-/// What is promised of the machine: percent of a core, at this rate or less.
+/// Promised CPU use at up to [`RATE`], in percent of a core.
 const CORE: f64 = 50.0;
-/// Captures a second of which none is dropped.
+/// Captures per second at which none may be dropped.
 const RATE: u64 = 10_000;
 
 #[derive(Args, Clone, Copy)]
 pub struct Load {
-    /// Captures a second.
+    /// Captures per second.
     #[arg(long, default_value_t = 10_000)]
     pub rate: u64,
-    /// Bytes of both bodies of one.
+    /// Bytes of both bodies of a capture.
     #[arg(long, default_value_t = 8192)]
     pub bytes: usize,
-    /// For so long.
+    /// Duration in seconds.
     #[arg(long, default_value_t = 60.0)]
     pub seconds: f64,
 }
 
-/// Gives which promises were not kept; what it takes of a core is none where the machine or the
-/// build is not meant for it.
+/// Returns the promises that were broken. `core` tells whether CPU use counts. It does not on other
+/// machines or in other builds.
 pub async fn measure(load: &Load, core: bool) -> Vec<String> {
     let seconds = load.seconds.min(CALM_SECONDS);
     let calm = Load { rate: CALM.min(load.rate), seconds, ..*load };
@@ -64,7 +64,7 @@ pub async fn measure(load: &Load, core: bool) -> Vec<String> {
     broken
 }
 
-/// A queue, and what it writes to.
+/// A queue with the archive that it writes to.
 struct Room {
     queue: CaptureQueue,
     archive: Archive,
@@ -85,8 +85,8 @@ impl Room {
         Room { queue, archive, metrics, faults, writing, dir }
     }
 
-    /// Waits until all is written and durable, then checks that each was counted once. Gives how
-    /// many were stored and dropped.
+    /// Waits until everything is written and durable, and checks that each capture was counted
+    /// once. Returns how many were stored and dropped.
     async fn settle(&self, offered: u64) -> (u64, u64) {
         self.queue.flush().await;
         self.archive.close().await.expect("closed");
@@ -107,8 +107,8 @@ impl Room {
     }
 }
 
-/// A capture of an answered chat completion, with what is known of any: inputs, a decision, an
-/// attempt.
+/// A capture of an answered chat completion, with inputs, a decision and an attempt, as real ones
+/// have.
 pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) -> Capture {
     let mut head = Head::new(RequestId::new(at, random), at, owner, "chat.completions");
     let request = RequestFacts {
@@ -169,8 +169,8 @@ pub fn capture(at: Timestamp, owner: UserId, bodies: Bodies, random: &Random) ->
     Capture { head, bodies }
 }
 
-/// Bodies of so many bytes in all: a question that begins with these words, and an answer of three
-/// times its length.
+/// Bodies of `bytes` bytes in total. The question starts with `begin`, and the answer is three
+/// times as long.
 pub fn bodies(bytes: usize, begin: &str, prose: &mut Prose) -> Bodies {
     let (ask, said) = (
         r#"{"model":"auto","messages":[{"role":"user","content":""#,
@@ -178,21 +178,20 @@ pub fn bodies(bytes: usize, begin: &str, prose: &mut Prose) -> Bodies {
     );
     let words = bytes.saturating_sub(ask.len() + said.len() + begin.len() + 9);
     let (question, answer) = (prose.text(words / 4), prose.text(words - words / 4));
-    // Without room to spare, which would be memory that no bound knows of.
+    // The vectors have no spare capacity, which no limit would count.
     Bodies {
         request: [ask, begin, &question, "\"}]}"].concat().into(),
         response: [said, &answer, "\"}}]}"].concat().into(),
     }
 }
 
-/// The bytes that a capture is about, as they would lie uncompressed: bodies, and all of them with
-/// the head.
+/// The uncompressed size of a capture's bodies, and of its bodies and head.
 fn raw(capture: &Capture) -> (u64, u64) {
     let bodies = (capture.bodies.request.len() + capture.bodies.response.len()) as u64;
     (bodies, bodies + serde_json::to_vec(&capture.head).map_or(0, |head| head.len() as u64))
 }
 
-/// Prints what lies on the disk; gives what part of the raw bytes the segments are, in percent.
+/// Prints the use of the disk. Returns the size of the segments in percent of the raw bytes.
 fn share(dir: &Path, bodies: u64, all: u64) -> f64 {
     let (segments, index, _) = process::disk(dir);
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
@@ -207,7 +206,8 @@ fn share(dir: &Path, bodies: u64, all: u64) -> f64 {
     of(segments, all)
 }
 
-/// `calm`: the share of the disk is promised. `judged`: what it takes of a core is.
+/// Sends generated captures. `calm` checks the promise on disk use, and `judged` the one on CPU
+/// use.
 async fn generated(load: &Load, calm: bool, judged: bool) -> Vec<String> {
     let room = Room::new().await;
     let total = (load.rate as f64 * load.seconds) as u64;
@@ -279,7 +279,7 @@ async fn generated(load: &Load, calm: bool, judged: bool) -> Vec<String> {
         peak.load(Ordering::Relaxed),
         bounds::CAPTURE_QUEUE_BYTES
     );
-    // One of 64 was measured.
+    // Sizes were measured for one in 64 captures.
     let whole =
         |sampled: &AtomicU64| sampled.load(Ordering::Relaxed) * stored / total.div_ceil(64).max(1);
     let share = share(room.dir.path(), whole(&bodies_bytes), whole(&all_bytes));
@@ -329,8 +329,8 @@ async fn recorded() {
     room.end().await;
 }
 
-/// Four times as much as may wait, while nothing is written: memory stays within what the queue is
-/// allowed, and a half for what holds it together.
+/// Offers four times as many captures as the queue may hold, while nothing is written. Memory must
+/// not grow by more than one and a half times the queue's limit.
 async fn stalled(bytes: usize) {
     let room = Room::new().await;
     let (mut prose, random, mut peak) = (Prose::new(3), Random::seeded(4), 0);

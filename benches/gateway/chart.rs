@@ -1,16 +1,16 @@
-//! A bar chart as SVG.
+//! Draws a bar chart as SVG.
 
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 860.0;
-/// Where bars begin, and the longest of them.
+/// X coordinate at which bars begin, and length of the longest bar.
 const LEFT: f64 = 150.0;
 const LONGEST: f64 = 620.0;
 const BAR: f64 = 16.0;
-/// The value of the longest bar. What is more is cut off; its number says how much it is.
+/// The value of the longest bar. Bars of larger values are cut off, but their numbers are shown.
 const MOST: f64 = 6.0;
 
-/// A group of bars for each of `groups`, a bar for each of `sides`, with its value beside it.
+/// One group of bars for each of `groups`, with a bar and its value for each side.
 pub fn bars(title: &str, groups: &[String], sides: &[(&str, Vec<Option<f64>>)]) -> String {
     let (mut body, mut y) = (String::new(), 60.0);
     for (at, group) in groups.iter().enumerate() {
@@ -48,7 +48,7 @@ pub fn bars(title: &str, groups: &[String], sides: &[(&str, Vec<Option<f64>>)]) 
     )
 }
 
-/// What `cargo test` checks: a bar a value, and none for what was not measured.
+/// Checks for `cargo test` that each value has a bar, and that missing values have none.
 pub fn check() -> crate::Result<()> {
     let sides = [("rerouter", vec![Some(2.0), None]), ("slow", vec![Some(180.0), Some(3.0)])];
     let svg = bars("a title", &["one".to_owned(), "two".to_owned()], &sides);

@@ -1,5 +1,5 @@
-//! All sides beside bare Pingora in one run: CPU, throughput, latency, streams and memory, as
-//! tables and as a chart.
+//! Compares all sides with bare Pingora in one run: CPU, throughput, latency, streams and memory.
+//! Writes tables and a chart.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,24 +16,24 @@ use crate::rivals::Rival;
 use crate::streams::{Streamed, Streams};
 use crate::upstream::Shape;
 
-/// Streams of a side that cannot answer the requests of [`Plan::rate`].
+/// Number of streams for a side that cannot answer [`Plan::rate`] requests per second.
 const FEW_STREAMS: usize = 10;
 
-/// What a run is made of.
+/// The settings of a comparison.
 pub struct Plan {
     pub windows: usize,
     pub window: Duration,
     pub connections: u16,
     pub threads: u16,
     pub bodies: Vec<usize>,
-    /// Requests a second at which latencies are taken.
+    /// Requests per second at which latencies are measured.
     pub rate: f64,
-    /// Streams whose events cost CPU.
+    /// Streams with frequent events, for CPU use.
     pub busy: Streams,
-    /// More of them, whose events come seldom.
+    /// More streams with rare events, for memory use.
     pub many: Streams,
     pub rivals: Vec<Rival>,
-    /// Where the chart goes.
+    /// The path of the chart, if one is written.
     pub chart: Option<PathBuf>,
 }
 
@@ -55,23 +55,23 @@ impl Plan {
     }
 }
 
-/// What was measured of one side.
+/// The measurements of one side.
 struct Measured {
     name: &'static str,
-    /// Whether the names of its threads say what they do.
+    /// Whether its data-path threads are known by their names.
     named: bool,
     rows: Vec<Row>,
-    /// Requests a second of the next, and what it brought.
+    /// Requests per second for `added`.
     rate: f64,
     added: Vec<[[f64; 2]; 2]>,
     busy: Vec<[Streamed; 2]>,
     many: Vec<[Streamed; 2]>,
-    /// At rest, and after the load of all rows: of bare Pingora and of the side.
+    /// Memory before the load and after all rows, of bare Pingora and of the side.
     idle: [Memory; 2],
     loaded: [Memory; 2],
 }
 
-/// Measures and prints all sides. One that cannot be measured is named with the reason.
+/// Measures all sides and prints the results. If a side cannot be measured, prints the reason.
 pub fn compare(plan: &Plan) -> Result<()> {
     println!(
         "{} pairs of windows of {:?} a side, {} connections, {} data-path threads; \
@@ -87,7 +87,7 @@ pub fn compare(plan: &Plan) -> Result<()> {
             (Err(why), Kind::Rival(rival)) => {
                 writeln!(missing, "missing: {}: {why}", rival.name())?
             }
-            // The others are still worth their figures.
+            // The figures of the other sides are still useful.
             (Err(why), _) => own = Err(why),
         }
     }
@@ -120,7 +120,7 @@ fn measure(plan: &Plan, kind: Kind) -> Result<Measured> {
     let added = pair.added(small, windows, rate)?;
     println!("{}", added_lines(rate, &added));
     drop(pair);
-    // Processes of their own: what a stream takes of memory shows only where none was before.
+    // New processes, as the memory of streams shows only in processes that had none before.
     let pair = Pair::start(connections, threads, window, kind)?;
     let many = if slow { Vec::new() } else { pair.streams(plan.many, windows)? };
     let few = Streams { count: FEW_STREAMS.min(plan.busy.count), ..plan.busy };
@@ -135,7 +135,7 @@ fn measure(plan: &Plan, kind: Kind) -> Result<Measured> {
     Ok(Measured { name, named, rows, rate, added, busy, many, idle, loaded })
 }
 
-/// The figures themselves, of which the tables have ratios: first bare Pingora's, then the side's.
+/// Medians of bare Pingora and of the side. The tables show their ratios.
 fn both<T>(found: &[[T; 2]], figure: impl Fn(&T) -> f64) -> String {
     let of =
         |which: usize| Spread::of(found.iter().filter_map(|both| both.get(which)).map(&figure));
@@ -162,7 +162,7 @@ fn stream_lines(streams: Streams, found: &[[Streamed; 2]]) -> String {
 }
 
 impl Measured {
-    /// Of a figure of streams: the side over bare Pingora.
+    /// The ratio of the side to bare Pingora, in a figure of streams.
     fn of(streams: &[[Streamed; 2]], figure: impl Fn(&Streamed) -> f64) -> Option<Spread> {
         let ratio = |[bare, side]: &[Streamed; 2]| figure(side) / figure(bare);
         (!streams.is_empty()).then(|| Spread::of(streams.iter().map(ratio)))
@@ -177,7 +177,7 @@ impl Measured {
         self.rows.iter().map(|row| row.ratio(Column::Process)).collect()
     }
 
-    /// Of an event of busy streams.
+    /// The ratio of CPU per event in busy streams.
     fn event(&self) -> Option<Spread> {
         Measured::of(&self.busy, |streamed| streamed.cpu_us)
     }
@@ -234,7 +234,7 @@ fn other_table(plan: &Plan, all: &[Measured]) -> Table {
     );
     let megabytes = |bytes: u64| format!("{:.0}", bytes as f64 / 1e6);
     for side in all {
-        // Later windows find memory that earlier ones have left.
+        // Only the first window counts, as later ones reuse memory.
         let first = side.many.first().map(|[bare, side]| format!("{:.0}", side.kib - bare.kib));
         table.add_row([
             side.name.to_owned(),

@@ -1,4 +1,4 @@
-//! The figures of a window, their medians over windows, and the ratios of each pair.
+//! Figures of measured windows: medians over windows, and ratios of pairs.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use crate::Result;
 use crate::load::Ran;
 use crate::process::Cpu;
 
-/// What is measured, as the table has it from left to right: requests a second; microseconds of CPU
-/// a request of the data-path threads, of the threads that keep captures, and of the whole process;
-/// microseconds of latency below which 50 % and 99 % of the answers came.
+/// The columns of the table: requests per second; CPU microseconds per request of the data-path
+/// threads, of the capture threads and of the whole process; latency in microseconds at the 50 %
+/// and 99 % quantiles.
 const COLUMNS: [&str; 6] =
     ["requests/s", "data path µs", "captures µs", "process µs", "p50 µs", "p99 µs"];
 
@@ -50,13 +50,13 @@ impl Figures {
     }
 }
 
-/// The time below which `part` of these stayed; they are sorted.
+/// The quantile `part` of sorted times.
 pub fn quantile(sorted: &[Duration], part: f64) -> Duration {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * part).round() as usize).copied().unwrap_or_default()
 }
 
-/// The median of windows, and the least and the most of them.
+/// Median, minimum and maximum over windows.
 #[derive(Clone, Copy)]
 pub struct Spread {
     pub median: f64,
@@ -79,7 +79,7 @@ impl Spread {
     }
 }
 
-/// `median (least–most)`, with the digits that are asked for.
+/// Writes `median (least–most)` with the formatter's precision.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(2);
@@ -88,14 +88,14 @@ impl fmt::Display for Spread {
     }
 }
 
-/// One size of body: pairs of windows.
+/// The pairs of windows for one body size.
 pub struct Row {
     bytes: usize,
-    /// What the second side is beside, and its own name.
+    /// Names of the first and second side.
     sides: [&'static str; 2],
-    /// Requests a second that both sides were held to.
+    /// Requests per second, if both sides were held to a rate.
     pub pace: Option<f64>,
-    /// Whether that is because the gateway cannot store as fast as it answers.
+    /// Whether that rate was set because the gateway answers faster than it can store.
     pub slowed: bool,
     pairs: Vec<(Figures, Figures)>,
 }
@@ -113,12 +113,12 @@ impl Row {
         self.pairs.len()
     }
 
-    /// Of the second side.
+    /// The second side's figure.
     pub fn value(&self, column: Column) -> Spread {
         Spread::of(self.pairs.iter().map(|(_, second)| second.value(column as usize)))
     }
 
-    /// Of the second side, over that of the first.
+    /// The ratio of the second side's figure to the first side's.
     pub fn ratio(&self, column: Column) -> Spread {
         let column = column as usize;
         Spread::of(
@@ -126,7 +126,7 @@ impl Row {
         )
     }
 
-    /// Whether the figures can be true, on a machine of any speed.
+    /// Fails if the figures are impossible on any machine.
     pub fn check(&self) -> Result<()> {
         for (first, second) in &self.pairs {
             for side in [first, second] {
@@ -156,7 +156,7 @@ impl Row {
     }
 }
 
-/// The first line of the table.
+/// The head of the table.
 pub fn heading() -> String {
     let columns: String = COLUMNS.iter().map(|column| format!("{column:>14}")).collect();
     format!("{:>9}  {:<22}{columns}", "body", "")
@@ -165,7 +165,7 @@ pub fn heading() -> String {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |name: &str, values: [f64; COLUMNS.len()], digits: usize| -> String {
-            // What one side has not, captures, has no ratio.
+            // A figure that one side lacks, such as that of captures, has no ratio.
             let cell = |value: &f64| match value.is_finite() {
                 true => format!("{value:>14.digits$}"),
                 false => format!("{:>14}", "–"),

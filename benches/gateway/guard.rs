@@ -1,6 +1,6 @@
-//! The guard of instructions: what a request takes, over what bare Pingora takes for it, must be
-//! what `benches/instructions.txt` says. It runs in the profile of the tests, whose binaries are
-//! there already; ratios of the release profile are others.
+//! Checks the instructions per request. Their ratio to bare Pingora's must agree with
+//! `benches/instructions.txt`. The check uses the profile of the tests, whose binaries exist
+//! already. Other profiles have other ratios.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,14 +12,14 @@ use crate::load::chat_bodies;
 use crate::sides::{self, Start};
 use crate::upstream::Upstream;
 
-/// The first argument of this binary that has it write the file.
+/// The argument with which this binary writes the file.
 pub const WRITE: &str = "--write-ratios";
 
-/// Part of a ratio by which it may differ. Counts of the same binary differ by less than a fifth of
-/// that.
+/// Allowed relative difference of a ratio. Repeated counts of the same binary differ by less than a
+/// fifth of this.
 const TOLERANCE: f64 = 0.05;
-/// The same for capture threads: how many captures one batch takes depends on the load of the
-/// machine. Counts of the same binary differ by up to 0.05.
+/// Allowed relative difference for capture threads. It is larger, as the size of a batch of
+/// captures depends on the machine's load. Repeated counts of the same binary differ by up to 0.05.
 const CAPTURES_TOLERANCE: f64 = 0.15;
 const CAPTURES: &str = "instructions of captures";
 const REQUESTS: u64 = 150;
@@ -33,7 +33,7 @@ fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt")
 }
 
-/// Each ratio by its name.
+/// Measures all ratios, by name.
 fn measure() -> Result<BTreeMap<String, f64>> {
     let upstream = Upstream::start()?;
     let to = upstream.address();
@@ -60,7 +60,7 @@ fn measure() -> Result<BTreeMap<String, f64>> {
     Ok(ratios)
 }
 
-/// Measures, and writes what it finds for the test.
+/// Measures all ratios, and writes the file.
 pub fn write() -> Result<()> {
     let mut text = HEAD.to_owned();
     for (name, ratio) in measure()? {
@@ -83,7 +83,7 @@ fn committed() -> Result<BTreeMap<String, f64>> {
         .collect()
 }
 
-/// Measures, and fails where a ratio is not what is committed.
+/// Measures all ratios, and fails if one differs from the committed file.
 pub fn check() -> Result<()> {
     let (committed, found) = (committed()?, measure()?);
     if !committed.keys().eq(found.keys()) {

@@ -1,5 +1,5 @@
-//! Instructions and allocations a request, counted by callgrind: figures that hardly vary, on any
-//! machine and under any load.
+//! Instructions and allocations per request, counted by callgrind. These figures hardly vary with
+//! the machine or its load.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,12 @@ use crate::sides::{self, Start};
 use crate::upstream::Upstream;
 use crate::{Flags, Result};
 
-/// Names of functions that only threads of one kind call, in the order in which they are looked
-/// for.
+/// Functions that identify the kind of a thread, as only that kind calls them. The first match
+/// counts.
 const KINDS: [(&str, Kind); 2] =
     [("pingora_proxy::", Kind::DataPath), ("ZSTD_compress", Kind::Captures)];
-/// What Rust code allocates by, on all sides. Calls among them are the allocator's own.
+/// Functions by which Rust code allocates, on all sides. Calls between them belong to the
+/// allocator.
 const ALLOCATES: [&str; 7] = [
     "mi_malloc",
     "mi_malloc_aligned",
@@ -34,14 +35,14 @@ pub enum Kind {
     Other,
 }
 
-/// What a request took of the threads of a kind.
+/// Cost of a request in the threads of one kind.
 #[derive(Clone, Copy, Default)]
 pub struct Tally {
     pub instructions: u64,
     pub allocations: u64,
 }
 
-/// What a request took, by kind of thread.
+/// Cost of a request by kind of thread.
 pub struct Counts(BTreeMap<Kind, Tally>);
 
 impl Counts {
@@ -70,7 +71,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// A table: each size of body, each side.
+/// Prints a table with a row for each body size and side.
 pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     println!("instructions a request, over {requests} requests on one connection");
     println!(
@@ -114,22 +115,22 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     Ok(())
 }
 
-/// Requests whose instructions are counted.
+/// The requests whose instructions are counted.
 pub struct Asked<'a> {
     pub path: &'static str,
     pub bodies: &'a [Vec<u8>],
-    /// Sent before the counted ones, so that pools and caches are filled.
+    /// Number of requests that are sent first, so that pools and caches are filled.
     pub warm_up: u64,
 }
 
 impl<'a> Asked<'a> {
-    /// Chat completions that are no streams.
+    /// Chat completions that are not streamed.
     pub fn chat(bodies: &'a [Vec<u8>]) -> Self {
         Asked { path: CHAT, bodies, warm_up: 200 }
     }
 }
 
-/// Counts what so many of these requests take of a process that is started so.
+/// Counts the cost of `requests` requests in a process that `process` starts.
 pub fn count(
     asked: &Asked<'_>,
     requests: u64,
@@ -178,7 +179,7 @@ pub fn count(
     }
 }
 
-/// Reads what callgrind wrote of one thread: its kind, and what it did in all.
+/// Reads callgrind's output for one thread: its kind and its totals.
 fn read(text: &str) -> Option<(Kind, Tally)> {
     let summary = |line: &str| {
         let count = line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: "))?;
@@ -186,7 +187,8 @@ fn read(text: &str) -> Option<(Kind, Tally)> {
     };
     let instructions = text.lines().find_map(summary)?;
     let kind = KINDS.iter().find(|(name, _)| text.contains(name)).map(|(_, kind)| *kind);
-    // A name stands where its number comes first: `fn=(12) name`, then `fn=(12)`.
+    // A function's name is written only with the first use of its number: `fn=(12) name`, then
+    // `fn=(12)`.
     let mut names = BTreeMap::new();
     let (mut caller, mut callee, mut allocations) = ("", "", 0);
     for line in text.lines() {

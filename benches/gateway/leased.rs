@@ -1,5 +1,5 @@
-//! What a lease costs: instructions of a request of a gateway that shares its store, which looks at
-//! its lease for each, beside those of one that has its store for itself.
+//! Measures the cost of a lease. A gateway that shares its store checks its lease for each request.
+//! Its instructions per request are compared with those of a gateway that has its own store.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::sides::{self, Start};
 use crate::upstream::Upstream;
 use crate::{Flags, Result};
 
-/// A table: each size of body, without a lease and with one.
+/// Prints a table with a row for each body size, without and with a lease.
 pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     let (upstream, cluster) = (Upstream::start()?, Cluster::start(&[]));
-    // Long: callgrind makes renewals slow too.
+    // The lease is long, as callgrind slows down renewals too.
     let store = format!("store: {{ url: \"{}\", lease: 30s }}\n", cluster.url("postgres"));
     println!("instructions of the data path a request, over {requests} requests");
     println!("{:>8} {:>14} {:>14} {:>8}", "body", "without lease", "with lease", "ratio");

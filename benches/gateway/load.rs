@@ -1,6 +1,6 @@
-//! The load: a blocking thread a connection, each sending one request after another and timing its
-//! answer. With a pace, requests are due at fixed times, and the time of an answer counts from when
-//! its request was due: a side that falls behind cannot hide it.
+//! Generates load with a blocking thread per connection. Each thread sends one request after
+//! another, and times the answers. With a pace, requests are due at fixed times, and latency counts
+//! from the due time, so that a slow side cannot hide delays.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,23 +11,23 @@ use memchr::memmem;
 use crate::Result;
 use crate::prose::Prose;
 
-/// An answer that takes longer is a failure of the run.
+/// Timeout of an answer. It fails the run.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Requests of one connection in a window: bounds what latencies are kept.
+/// Limit on the requests of a connection in a window, and so on kept latencies.
 const REQUESTS: usize = 4_000_000;
-/// Where clients of chat completions ask.
+/// The path of chat completions.
 pub const CHAT: &str = "/v1/chat/completions";
-/// Bytes of all bodies that differ.
+/// Bytes of all different bodies together.
 const BODIES: usize = 8 << 20;
 
-/// Open connections.
+/// The open connections.
 pub struct Load {
     connections: Vec<TcpStream>,
 }
 
-/// What a window brought.
+/// The results of a window.
 pub struct Ran {
-    /// Of each answer, sorted.
+    /// Latencies of all answers, sorted.
     pub latencies: Vec<Duration>,
     pub elapsed: Duration,
 }
@@ -45,15 +45,15 @@ impl Load {
         Ok(Load { connections })
     }
 
-    /// Sends these in turn for that long, `pace` requests a second in all or as many as are
-    /// answered. Fails unless each answer is a 200.
+    /// Sends the requests in turn for `time`. The rate is `pace` requests per second in total, or
+    /// else as many as are answered. Fails unless each answer is a 200.
     pub fn run(&mut self, requests: &[Vec<u8>], time: Duration, pace: Option<f64>) -> Result<Ran> {
         let gap = pace.map(|pace| Duration::from_secs_f64(self.connections.len() as f64 / pace));
         let start = Instant::now();
         let many: Vec<std::io::Result<Vec<Duration>>> = std::thread::scope(|scope| {
             let sending = |(number, stream)| {
                 let first = start + pace.map_or(Duration::ZERO, |pace| turn(number, pace));
-                // Each begins with others.
+                // Each connection starts at another request.
                 let requests = requests.iter().cycle().skip(number * 17 % requests.len().max(1));
                 scope.spawn(move || send(stream, requests, first, start + time, gap))
             };
@@ -74,7 +74,8 @@ impl Load {
         Ok(Ran { latencies, elapsed })
     }
 
-    /// Sends so many, one after another on the first connection. Fails unless each answer is a 200.
+    /// Sends `count` requests one after another on the first connection. Fails unless each answer
+    /// is a 200.
     pub fn repeat(&mut self, requests: &[Vec<u8>], count: u64) -> Result<()> {
         let stream = self.connections.first_mut().ok_or("no connection")?;
         for request in requests.iter().cycle().take(usize::try_from(count)?) {
@@ -88,12 +89,13 @@ impl Load {
     }
 }
 
-/// When the connection of that number sends first, so that all of them together are even.
+/// Delay of the first request of a connection, by which all connections together send evenly.
 fn turn(number: usize, pace: f64) -> Duration {
     Duration::from_secs_f64(number as f64 / pace)
 }
 
-/// Sleeps, but for the end of it: the kernel wakes a thread late, by more than a proxy takes.
+/// Sleeps until shortly before `due`, then spins: the kernel wakes threads later than a proxy takes
+/// for a request.
 pub fn wait_for(due: Instant) {
     const EARLY: Duration = Duration::from_micros(150);
     std::thread::sleep(due.saturating_duration_since(Instant::now()).saturating_sub(EARLY));
@@ -138,13 +140,13 @@ pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A response. The body is as it came: of a chunked one with the chunks' sizes.
+/// A response. A chunked body includes the chunk sizes.
 pub struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
 }
 
-/// Sends a request and reads its answer whole; the connection stays.
+/// Sends a request and reads its whole answer. The connection stays open.
 pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<Answer> {
     stream.write_all(request)?;
     let mut come = Vec::with_capacity(2048);
@@ -183,12 +185,12 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<Answe
     }
 }
 
-/// Where the head ends, when all of it is there.
+/// The length of the head, if it is complete.
 pub fn head_end(bytes: &[u8]) -> Option<usize> {
     memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// The content-length that a head tells.
+/// The value of `content-length` in a head.
 pub fn content_length(head: &[u8]) -> Option<usize> {
     value_of(head, "content-length:")?.parse().ok()
 }
@@ -197,7 +199,7 @@ fn is_chunked(head: &[u8]) -> bool {
     value_of(head, "transfer-encoding:").is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
 }
 
-/// Whether this is the end of a chunked body. No answer of the bench has it within.
+/// Whether the bytes end a chunked body. No answer of the bench contains them earlier.
 pub fn ends_chunked(come: &[u8]) -> bool {
     come.ends_with(b"\r\n0\r\n\r\n")
 }
@@ -211,20 +213,20 @@ fn value_of<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     head.split(|byte| *byte == b'\n').find_map(line)
 }
 
-/// Chat requests of exactly `bytes`, each of which says something else: what compresses captures
-/// must not find the last one again.
+/// Chat requests of exactly `bytes` bytes with different texts, so that the compression of captures
+/// cannot find a repetition.
 pub fn chat_bodies(bytes: usize) -> Vec<Vec<u8>> {
     const BEGIN: &str =
         r#"{"model":"auto","temperature":0.2,"messages":[{"role":"user","content":""#;
     several(bytes, BEGIN)
 }
 
-/// The same that ask for streams.
+/// The same requests as streams.
 pub fn stream_bodies(bytes: usize) -> Vec<Vec<u8>> {
     several(bytes, r#"{"model":"auto","stream":true,"messages":[{"role":"user","content":""#)
 }
 
-/// Bodies that begin so, up to the text of a message.
+/// Bodies with this beginning, which ends before the text of a message.
 pub fn several(bytes: usize, begin: &str) -> Vec<Vec<u8>> {
     const END: &str = r#""}]}"#;
     let mut prose = Prose::new(1);

@@ -1,14 +1,13 @@
-//! The gateway beside bare Pingora, and other proxies beside it: same load, same upstream, same
+//! Compares the gateway with bare Pingora and other proxies: same load, upstream and number of
 //! threads, over loopback, in alternating windows.
 //!
-//! Three processes: this one (load generator and upstream), a Pingora proxy that only picks its
-//! peer ([`rerouter_bare`]; same crates and profile as the gateway), and the other side. A window
-//! counts only if every request was answered and captures stored = requests answered. `cargo bench`
-//! measures and prints; `cargo test` runs tiny windows of the same code, and holds the instructions
-//! of a request against `benches/instructions.txt` ([`guard`]).
+//! There are three processes: this one (load generator and upstream), a Pingora proxy that only
+//! selects its peer ([`rerouter_bare`]; same crates and profile as the gateway), and the other
+//! side. A window counts only if every request was answered and captures stored = requests
+//! answered. `cargo bench` measures and prints. `cargo test` runs tiny windows of the same code,
+//! and checks the instructions per request against `benches/instructions.txt` ([`guard`]).
 
-// Figures are for people, and a bench that cannot run says so. Nothing of it is called from
-// outside.
+// Benches print figures for people, and may panic if they cannot run. No other crate calls them.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub)]
 
 mod chart;
@@ -43,7 +42,7 @@ use rivals::Rival;
 use streams::Streams;
 use upstream::Shape;
 
-// As in the gateway's binary, so that both sides allocate alike.
+// The gateway's own allocator, so that both sides allocate alike.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -97,7 +96,7 @@ struct Flags {
     /// Counts what a translated request takes, beside one that is passed on.
     #[arg(long, requires = "instructions")]
     translated: bool,
-    /// Counts what a gateway with a lease takes, on a PostgreSQL of its own, beside one without.
+    /// Counts what a gateway with a lease takes, on a separate PostgreSQL, beside one without.
     #[arg(long, requires = "instructions", conflicts_with = "translated")]
     leased: bool,
     /// Requests of each side whose instructions are counted.
@@ -107,7 +106,7 @@ struct Flags {
     /// Another gateway's binary, whose instructions are counted beside.
     #[arg(long, requires = "instructions")]
     beside: Option<PathBuf>,
-    /// Given by `cargo bench`.
+    /// Set by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -124,7 +123,7 @@ fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some(rerouter_bare::ROLE) => rerouter_bare::serve(arguments.get(1..).unwrap_or_default()),
         Some(guard::WRITE) => guard::write(),
-        // As other benches do it: `cargo bench` says `--bench`, `cargo test` does not.
+        // `cargo bench` passes `--bench`, and `cargo test` does not.
         _ if arguments.iter().any(|argument| argument == "--bench") => measure(&Flags::parse()),
         _ => try_small(&arguments),
     };
@@ -176,7 +175,8 @@ fn measure(flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// What `cargo test` runs: tiny windows, whose figures must be sane, and the guard of instructions.
+/// Runs the tests for `cargo test`: tiny windows, whose figures must be plausible, and the guard of
+/// instructions.
 fn try_small(arguments: &[String]) -> Result<()> {
     type Test = fn() -> Result<()>;
     const TESTS: [(&str, Test); 3] = [

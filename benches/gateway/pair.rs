@@ -1,4 +1,4 @@
-//! Two sides in alternating windows, over loopback: same load, same upstream.
+//! Measures two sides in alternating windows over loopback, with the same load and upstream.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,29 +13,29 @@ use crate::sides::{self, Start};
 use crate::streams::{Streamed, Streams};
 use crate::upstream::Upstream;
 
-/// Before each window, so that connections, pools and caches are what they are in long service.
+/// Load before each window, so that connections, pools and caches are in their normal state.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Requests a second that give gateways what they are to evaluate.
+/// Requests per second that fill gateways with captures to evaluate.
 const FILL: f64 = 2_000.0;
-/// Times that a body's windows are begun again, slower, because the capture queue was full.
+/// Limit on restarts of a row at a lower rate, which happen when the capture queue is full.
 const SLOWER: usize = 4;
 
-/// What a pair is made of.
+/// The two sides of a pair.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// The gateway beside bare Pingora.
     Gateway,
     /// The gateway without captures beside bare Pingora.
     NoneKept,
-    /// Another one's beside bare Pingora.
+    /// Another proxy beside bare Pingora.
     Rival(Rival),
     /// The gateway beside one without captures.
     BesideNoneKept,
-    /// The gateway, which evaluates all the while, beside one that does not.
+    /// A gateway that evaluates all the time, beside one that does not.
     Evaluating,
 }
 
-/// Both sides, ready to be asked; they end with the value.
+/// Both sides as running processes, which end on drop.
 pub struct Pair {
     upstream: Upstream,
     pub beside: Process,
@@ -45,7 +45,7 @@ pub struct Pair {
     evaluating: bool,
 }
 
-/// A window of one side.
+/// The result of a window of one side.
 struct Window {
     figures: Figures,
     /// Whether captures stored = requests answered.
@@ -74,7 +74,7 @@ impl Pair {
         Ok(Pair { upstream, beside, side, connections: connections.into(), window, evaluating })
     }
 
-    /// Gives both gateways something to evaluate.
+    /// Fills both gateways with captures to evaluate.
     fn fill(&self, bodies: &[Vec<u8>]) -> Result<()> {
         for process in [&self.beside, &self.side] {
             let (captures, mut load) =
@@ -85,7 +85,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The load of a window; with it, on one side, evaluations one after another.
+    /// Runs the load of a window. The evaluating side runs evaluations at the same time.
     fn run(
         &self,
         load: &mut Load,
@@ -113,7 +113,7 @@ impl Pair {
         })
     }
 
-    /// One window of one side.
+    /// Measures one window of one side.
     fn window(&self, process: &Process, bodies: &[Vec<u8>], pace: Option<f64>) -> Result<Window> {
         let requests = process.requests(bodies);
         let mut load = Load::open(process.address(), self.connections)?;
@@ -142,7 +142,7 @@ impl Pair {
         Row::new(bytes, [self.beside.name(), self.side.name()])
     }
 
-    /// Alternating windows at one size of body.
+    /// Measures alternating windows for one body size.
     pub fn row(&self, bytes: usize, windows: usize, pace: Option<f64>) -> Result<Row> {
         let bodies = chat_bodies(bytes);
         if self.evaluating {
@@ -162,7 +162,8 @@ impl Pair {
                     measured.push(window.figures);
                     continue;
                 }
-                // More than can be stored was asked for: both sides begin again with what can be.
+                // More captures were made than can be stored, so both sides start again at a lower
+                // rate.
                 slower += 1;
                 if slower > SLOWER {
                     return Err(format!(
@@ -182,8 +183,9 @@ impl Pair {
         Ok(row)
     }
 
-    /// Microseconds that both sides add to an answer at this pace, against the upstream asked
-    /// directly in the same round: each round's p50 and p99 of the first side, then of the second.
+    /// Microseconds that both sides add to an answer at this pace. The upstream's own latency in
+    /// the same round is subtracted. Each round has p50 and p99 of the first side, then of the
+    /// second.
     pub fn added(&self, bytes: usize, rounds: usize, pace: f64) -> Result<Vec<[[f64; 2]; 2]>> {
         let bodies = chat_bodies(bytes);
         let run = |address, process: &Process, time| -> Result<[f64; 2]> {
@@ -213,9 +215,9 @@ impl Pair {
         Ok(found)
     }
 
-    /// Streams of both sides, in alternating windows.
+    /// Measures streams of both sides in alternating windows.
     pub fn streams(&self, streams: Streams, rounds: usize) -> Result<Vec<[Streamed; 2]>> {
-        // A window in which a stream failed does not count, but ends no comparison of half an hour.
+        // A window with a failed stream is repeated once, as a comparison takes half an hour.
         let of = |process: &Process| {
             streams.run(&self.upstream, process).or_else(|why| {
                 println!("  once more, as streams of {} failed: {why}", process.name());
@@ -226,7 +228,7 @@ impl Pair {
     }
 }
 
-/// Both, the other one first in every other round.
+/// Runs both, in an order that alternates by round.
 fn alternate<T>(
     round: usize,
     first: impl Fn() -> Result<T>,

@@ -1,5 +1,5 @@
-//! A process under measure: its address, what CPU and memory it took, what it has stored. It ends
-//! with its value, and all that it started with it, by their own ids.
+//! A measured process: its address, CPU, memory and stored captures. On drop it is killed by its
+//! id, with all processes that it started.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -13,28 +13,28 @@ use tempfile::TempDir;
 use crate::Result;
 use crate::load::{Answer, CHAT, connect, exchange};
 
-/// Captures that one call evaluates: few enough to end soon after its window.
+/// Captures per evaluation, few enough to end soon after a window.
 const EVALUATED: u32 = 20_000;
-/// Longest that a process may take to serve, and the gateway to store what a window left.
+/// Timeout for a process to serve, and for the gateway to store the captures of a window.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A capture waits that long for company, and something for the write.
+/// Interval at which stored captures are counted. It covers the wait for a batch and the write.
 const LINGER: Duration = Duration::from_millis(250);
 
 /// A proxy as a process.
 pub struct Process {
     child: Child,
     address: SocketAddr,
-    /// Its configuration, and where it writes.
+    /// The directory of its configuration and files.
     _dir: TempDir,
-    /// What it is called in a table.
+    /// Its name in tables.
     name: &'static str,
-    /// Name of its data-path threads, where a name tells them.
+    /// Name of its data-path threads, if they have a name.
     pub data_path: Option<&'static str>,
-    /// The credential that its requests show.
+    /// The credential in its requests.
     pub credential: String,
-    /// More header lines of its requests.
+    /// Additional header lines of its requests.
     pub headers: String,
-    /// Where the gateway tells of its captures.
+    /// The address of the gateway's metrics.
     pub metrics: Option<SocketAddr>,
     /// Whether it keeps captures.
     pub captures: bool,
@@ -44,26 +44,26 @@ pub struct Process {
 #[derive(Clone, Copy, Default)]
 pub struct Cpu {
     pub data_path: u64,
-    /// Of the threads whose names speak of captures.
+    /// CPU time of the threads whose names contain `captures`.
     pub captures: u64,
     pub process: u64,
 }
 
-/// Bytes of memory, at present and at most.
+/// Memory in bytes.
 #[derive(Clone, Copy, Default)]
 pub struct Memory {
     pub resident: u64,
     pub peak: u64,
 }
 
-/// Captures since the gateway began.
+/// Captures since the gateway's start.
 #[derive(Clone, Copy, Default)]
 pub struct Captures {
     stored: u64,
     dropped: u64,
 }
 
-/// What became of the captures of a window, and how long after it.
+/// The captures of a window, and the time until they were stored or dropped.
 pub struct Settled {
     pub stored: u64,
     pub dropped: u64,
@@ -105,7 +105,7 @@ impl Process {
         Ok(())
     }
 
-    /// What it is called in a table.
+    /// The name in tables.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -118,24 +118,24 @@ impl Process {
         self.child.id()
     }
 
-    /// The same requests for any side: chat completions with a credential.
+    /// Chat completions with these bodies and the side's credential.
     pub fn requests(&self, bodies: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.requests_to(CHAT, bodies)
     }
 
-    /// The same at any path.
+    /// Requests with these bodies at any path.
     pub fn requests_to(&self, path: &str, bodies: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let (address, credential) = (self.address, &self.credential);
         let request = |body| head("POST", path, address, credential, &self.headers, body);
         bodies.iter().map(|body| request(body.as_slice())).collect()
     }
 
-    /// One of them, with any credential.
+    /// A chat completion with another credential.
     pub fn request_by(&self, credential: &str, body: &[u8]) -> Vec<u8> {
         head("POST", CHAT, self.address, credential, &self.headers, body)
     }
 
-    /// Asks for a page of the gateway's own.
+    /// Requests a page of the gateway.
     pub fn ask(
         &self,
         method: &str,
@@ -149,7 +149,7 @@ impl Process {
         Ok(exchange(&mut connect(to)?, &request)?)
     }
 
-    /// Has the gateway decide its captures again; how many those were.
+    /// Makes the gateway evaluate its captures. Returns their number.
     pub fn evaluate(&self) -> Result<u64> {
         let asked = json!({ "limit": EVALUATED, "health": "healthy" });
         let path = "/v1/router/replay/evaluate";
@@ -161,7 +161,7 @@ impl Process {
             .ok_or_else(|| format!("no evaluation: {report}").into())
     }
 
-    /// Its own id and those of all that descend from it.
+    /// The ids of the process and all its descendants.
     fn family(&self) -> Vec<u32> {
         let mut family = vec![self.child.id()];
         let mut next = 0;
@@ -172,15 +172,15 @@ impl Process {
         family
     }
 
-    /// CPU time of all its threads up to now.
+    /// CPU time of all threads so far.
     pub fn cpu(&self) -> Result<Cpu> {
         let mut cpu = Cpu::default();
         for id in self.family() {
             let Ok(tasks) = std::fs::read_dir(format!("/proc/{id}/task")) else { continue };
             for task in tasks {
                 let task = task?.path();
-                // A thread may end between the listing and the look; the pools of all sides keep
-                // theirs for longer than a window.
+                // A thread may end before its files are read. Thread pools of all sides keep their
+                // threads for longer than a window.
                 let (Ok(name), Ok(spent)) = (
                     std::fs::read_to_string(task.join("comm")),
                     std::fs::read_to_string(task.join("schedstat")),
@@ -189,7 +189,7 @@ impl Process {
                 };
                 let spent: u64 = spent.split(' ').next().unwrap_or_default().parse()?;
                 cpu.process += spent;
-                // The main thread may have the same name, and serves nothing.
+                // The main thread may have the same name, but serves nothing.
                 match self.data_path {
                     Some(of) if name.trim_end() == of && !task.ends_with(id.to_string()) => {
                         cpu.data_path += spent;
@@ -203,7 +203,7 @@ impl Process {
         Ok(cpu)
     }
 
-    /// Memory of all its processes; what they share counts more than once.
+    /// Memory of all processes. Shared memory counts several times.
     pub fn memory(&self) -> Memory {
         let mut memory = Memory::default();
         for id in self.family() {
@@ -219,7 +219,7 @@ impl Process {
         memory
     }
 
-    /// Captures stored and dropped so far; others than the gateway have none.
+    /// Captures stored and dropped so far; zeros for other proxies.
     pub fn captures(&self) -> Result<Captures> {
         let Some(metrics) = self.metrics else { return Ok(Captures::default()) };
         let text = String::from_utf8(self.ask("GET", "/metrics", metrics, "", None)?.body)?;
@@ -233,8 +233,8 @@ impl Process {
         })
     }
 
-    /// Waits until the captures of `answered` requests since `before` are durable or dropped, and
-    /// gives what became of them.
+    /// Waits until the captures of `answered` requests since `before` are durable or dropped.
+    /// Returns their counts.
     pub fn settle(&self, before: Captures, answered: u64) -> Result<Settled> {
         let start = Instant::now();
         loop {
@@ -261,7 +261,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Any of them may have ended already.
+        // Some processes may have ended already.
         for id in self.family() {
             let id = i32::try_from(id).ok().and_then(Pid::from_raw);
             let _killed = id.map(|id| kill_process(id, Signal::KILL));
@@ -270,7 +270,7 @@ impl Drop for Process {
     }
 }
 
-/// The ids of what this process started.
+/// The ids of the processes that a process started.
 fn children(id: u32) -> Vec<u32> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{id}/task")) else { return Vec::new() };
     let lines =
@@ -299,8 +299,8 @@ fn head(
     [head.as_bytes(), body].concat()
 }
 
-/// An address for a process that cannot be handed a socket; below the ephemeral range, so that no
-/// outgoing connection takes it meanwhile.
+/// A free address for a process that cannot inherit a socket. Its port is below the ephemeral
+/// range, so no outgoing connection takes it before the process does.
 pub fn free_address() -> Result<SocketAddr> {
     const FIRST: u32 = 10_240;
     const SPAN: u32 = 22_000;

@@ -1,5 +1,5 @@
-//! Other proxies and gateways, each with a check of the caller's key where it has one, in front of
-//! the same upstream. `benches/run compare` installs them, the last three into `.test/rivals/`.
+//! Other proxies and gateways in front of the same upstream. Each checks the caller's key, if it
+//! can. `benches/run compare` installs them, the last three into `.test/rivals/`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::Result;
 use crate::load::{connect, exchange};
 use crate::process::{Process, free_address};
 
-/// LiteLLM takes keys that begin so.
+/// LiteLLM requires the prefix `sk-`.
 const KEY: &str = "sk-bench-0123456789abcdef0123456789abcdef";
 
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
@@ -21,7 +21,7 @@ pub enum Rival {
     Portkey,
 }
 
-/// What its configuration is made of.
+/// The settings of its configuration.
 struct Place<'a> {
     address: SocketAddr,
     upstream: SocketAddr,
@@ -43,7 +43,7 @@ impl Rival {
     fn program(self) -> PathBuf {
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).join(".test/rivals");
         match self {
-            // Where Debian has it is in root's PATH only.
+            // Debian installs these in directories that are only in root's PATH.
             Rival::Nginx => found("nginx"),
             Rival::Haproxy => found("haproxy"),
             Rival::Envoy => own.join("envoy/envoy/_bin/envoy"),
@@ -54,7 +54,7 @@ impl Rival {
         }
     }
 
-    /// Starts it, and makes sure that it answers who has the key and nobody else.
+    /// Starts it, and checks that it answers callers with the key only.
     pub fn start(self, upstream: SocketAddr, threads: u16) -> Result<Process> {
         let program = self.program();
         if !program.exists() {
@@ -64,7 +64,7 @@ impl Rival {
         let address = free_address()?;
         let place = Place { address, upstream, threads, dir: dir.path() };
         let mut command = self.command(&program, &place)?;
-        // What it has to say is of interest where it does not serve.
+        // Its messages are kept, as they explain why it does not serve.
         let said = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.log", self.name()));
         command.stderr(std::fs::File::create(&said)?);
         let mut process = Process::start(self.name(), &mut command, address, dir)?;
@@ -82,7 +82,7 @@ impl Rival {
         process
             .wait_until(|process| status(process, KEY).is_ok_and(|status| status == 200))
             .map_err(|why| format!("{why}; {} has what it said", said.display()))?;
-        // Portkey's own gateway has no keys.
+        // Portkey's gateway does not check keys.
         if self != Rival::Portkey && status(&process, "sk-wrong")? == 200 {
             return Err(format!("{} answers whoever asks", self.name()).into());
         }
@@ -127,7 +127,7 @@ impl Rival {
     }
 }
 
-/// The program of that name, also where only root looks.
+/// Finds a program, also in directories that are only in root's PATH.
 fn found(name: &str) -> PathBuf {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/usr/local/sbin";
     let places: Vec<PathBuf> = std::env::split_paths(&path).map(|dir| dir.join(name)).collect();
@@ -171,7 +171,8 @@ http {{
     )
 }
 
-/// Without `http-no-delay` an event of a stream waits for the next one.
+/// The configuration of HAProxy. Without `http-no-delay` an event of a stream waits for the next
+/// one.
 fn haproxy(place: &Place<'_>) -> String {
     let Place { address, upstream, threads, .. } = place;
     format!(
@@ -240,7 +241,8 @@ fn envoy(place: &Place<'_>) -> String {
     )
 }
 
-/// One worker: with more, it serves on several ports' worth of processes and shares no key table.
+/// The configuration of LiteLLM, for one worker. Several workers would be separate processes
+/// without a common key table.
 fn litellm(place: &Place<'_>) -> String {
     let upstream = place.upstream;
     format!(

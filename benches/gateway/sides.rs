@@ -13,10 +13,10 @@ use crate::process::{Process, free_address};
 
 pub const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
 
-/// How a process is started.
+/// How to start a process.
 pub enum Start {
     Plain,
-    /// Under a program, such as an instrument, with its arguments.
+    /// As an argument of a program such as an instrument.
     Under(&'static str, Vec<String>),
 }
 
@@ -33,7 +33,7 @@ impl Start {
     }
 }
 
-/// Bare Pingora in front of `upstream`.
+/// Starts bare Pingora in front of `upstream`.
 pub fn bare(start: &Start, upstream: SocketAddr, threads: u16) -> Result<Process> {
     let address = free_address()?;
     let mut command = start.command(&std::env::current_exe()?);
@@ -45,7 +45,7 @@ pub fn bare(start: &Start, upstream: SocketAddr, threads: u16) -> Result<Process
     Ok(process)
 }
 
-/// The gateway with its defaults, but perhaps for captures, in front of `upstream`.
+/// Starts the gateway in front of `upstream` with its defaults, or without captures.
 pub fn gateway(
     start: &Start,
     name: &'static str,
@@ -57,7 +57,7 @@ pub fn gateway(
     gateway_with(start, name, binary, upstream, (threads, captures), "")
 }
 
-/// The same, with more lines of its server document.
+/// Starts the gateway with additional lines in its server document.
 pub fn gateway_with(
     start: &Start,
     name: &'static str,
@@ -73,7 +73,7 @@ pub fn gateway_with(
     command.arg("serve").arg("--config").arg(dir.path().join("rerouter.yaml")).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.env("ADMIN_API_KEY", ADMIN).env("AGENT_CLOUD_API_KEY", ADMIN);
-    // The access log is written, as it is by default, but kept by nobody.
+    // The access log is written as by default, but nobody reads it.
     command.env("RUST_LOG", "error");
     let mut process = Process::start(name, &mut command, address, dir)?;
     process.data_path = Some("rerouter");

@@ -1,5 +1,5 @@
-//! Many streams at once, a blocking thread each: how long an event is on its way, what CPU it
-//! costs, what memory a stream takes. Load and upstream are one process and have one clock.
+//! Measures many concurrent streams with a blocking thread each: transit time of events, CPU per
+//! event, memory per stream. Load and upstream are in one process and share a clock.
 
 use std::io::{Error, Read, Write};
 use std::net::TcpStream;
@@ -23,20 +23,21 @@ pub struct Streams {
     pub shape: Shape,
 }
 
-/// What a window of streams brought.
+/// The results of a window of streams.
 #[derive(Clone, Copy)]
 pub struct Streamed {
-    /// Microseconds of the process's CPU an event.
+    /// CPU microseconds of the process per event.
     pub cpu_us: f64,
-    /// Microseconds of transit of an event, below which 50 % and 99.9 % stayed.
+    /// Transit time of events in microseconds, at the 50 % and 99.9 % quantiles.
     pub p50_us: f64,
     pub p999_us: f64,
-    /// KiB of memory by which the process grew, a stream.
+    /// Growth of the process's memory per stream, in KiB.
     pub kib: f64,
 }
 
 impl Streams {
-    /// Runs them all, begun evenly over one gap. Fails unless each brings all events.
+    /// Runs all streams. Their starts are spread over one gap between events. Fails unless each
+    /// stream brings all events.
     pub fn run(&self, upstream: &Upstream, process: &Process) -> Result<Streamed> {
         let Streams { count, shape } = *self;
         upstream.set_shape(shape);
@@ -58,7 +59,7 @@ impl Streams {
                 let thread = std::thread::Builder::new().stack_size(STACK);
                 threads.push(thread.spawn_scoped(scope, run)?);
             }
-            // All of them are open in the last gap before the first one ends.
+            // All streams are open in the last gap before the first stream ends.
             let late = start + shape.gap * (shape.events - 1);
             std::thread::sleep(late.saturating_duration_since(Instant::now()));
             let largest = process.memory().resident;
@@ -89,7 +90,7 @@ impl Streams {
     }
 }
 
-/// Reads a stream to its end; how long each event was on its way.
+/// Reads a stream to its end. Returns the transit time of each event.
 fn receive(
     mut stream: TcpStream,
     request: &[u8],
@@ -124,7 +125,7 @@ fn receive(
                 transits.len()
             )));
         }
-        // What may be the beginning of a stamp or of the end stays.
+        // Bytes that may begin a stamp or the end of the body are kept.
         if transits.len() > 1 || done > 0 {
             come.drain(..done.max(come.len().saturating_sub(WHOLE)));
         }

@@ -1,6 +1,6 @@
-//! What a translation costs: instructions of the data path for an exchange and for an event of a
-//! stream, asked for by a client of messages, beside the same for a client of chat completions. The
-//! provider speaks chat completions, so it answers both with the same bytes.
+//! Measures the cost of translation: instructions of the data path for an exchange and for an event
+//! of a stream. A client of messages is compared with a client of chat completions. The provider
+//! speaks chat completions, so it answers both with the same bytes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::upstream::{Shape, Upstream};
 use crate::{Flags, Result};
 
 const MESSAGES: &str = "/v1/messages";
-/// Events of the longer streams; the shorter ones have one.
+/// Number of events in long streams. Short streams have a single event.
 const EVENTS: u32 = 101;
-/// Longer than the gateway takes for one under callgrind, so that each comes alone.
+/// Longer than the gateway takes for an event under callgrind, so that each event arrives alone.
 const GAP: Duration = Duration::from_millis(10);
 /// Bytes of a request for a stream.
 const STREAM_REQUEST: usize = 600;
 
-/// A kind of client: its name, its path, and what its requests begin with, up to the text.
+/// A kind of client: its name, its path, and the beginning of its requests up to the text.
 struct Client {
     name: &'static str,
     path: &'static str,
@@ -48,7 +48,7 @@ const CLIENTS: [Client; 2] = [
     },
 ];
 
-/// A table: an exchange of each size, then an event.
+/// Prints a table with a row for an exchange of each size and for an event.
 pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     let upstream = Upstream::start()?;
     let data_path = |client: &Client, begin: &str, bytes: usize, requests: u64| {
@@ -78,7 +78,7 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
     compare("an event of a stream", &of)
 }
 
-/// Prints what each client takes, and how much more the second is.
+/// Prints the instructions of each client, and the ratio.
 fn compare(what: &str, of: &dyn Fn(&Client) -> Result<u64>) -> Result<()> {
     let mut taken = [0; 2];
     for (taken, client) in taken.iter_mut().zip(&CLIENTS) {

@@ -1,5 +1,5 @@
-//! An upstream that answers a fixed chat completion at once, or an event stream at a pace, as
-//! cheaply as it can: a blocking thread a connection.
+//! An upstream that answers with a fixed chat completion at once, or with an event stream at a
+//! given pace. It is as cheap as possible, with a blocking thread per connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,16 +18,17 @@ const BODY: &str = concat!(
     r#"over the lazy dog, as it always did."},"finish_reason":"stop"}],"#,
     r#""usage":{"prompt_tokens":120,"completion_tokens":14,"total_tokens":134}}"#,
 );
-/// Connections served at once; a proxy pools about as many as the load has.
+/// Limit on concurrent connections. A proxy's pool has about as many as the load.
 const CONNECTIONS: usize = 8_192;
-/// Of each of them, and of each client of a stream: thousands at once have to fit.
+/// Stack size of each connection's thread, and of each client of a stream. Thousands of threads
+/// have to fit.
 pub const STACK: usize = 128 << 10;
-/// What stands around the time at which an event was sent.
+/// The mark before and after the send time in an event.
 pub const STAMP: &str = "@";
-/// Its digits: nanoseconds since the upstream began.
+/// Number of digits of the send time, in nanoseconds since the upstream's start.
 pub const DIGITS: usize = 16;
 
-/// The upstream; its threads end with their connections, and with the process.
+/// The upstream. Its threads end with their connections, or with the process.
 #[derive(Clone)]
 pub struct Upstream {
     address: SocketAddr,
@@ -36,7 +37,7 @@ pub struct Upstream {
     shape: Arc<Mutex<Shape>>,
 }
 
-/// The streams that it answers.
+/// The number and pace of events in its streams.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub events: u32,
@@ -62,11 +63,11 @@ impl Upstream {
                 }
                 let (serving, open) = (serving.clone(), open.clone());
                 let serve = move || {
-                    // A proxy that closes its connection is no failure.
+                    // A proxy may close its connection at any time.
                     let _closed = serving.serve(stream);
                     open.fetch_sub(1, Ordering::Relaxed);
                 };
-                // Without a thread the connection is closed, and its request fails.
+                // Without a thread the connection is closed, so its request fails.
                 if let Err(why) = std::thread::Builder::new().stack_size(STACK).spawn(serve) {
                     eprintln!("the upstream has no thread for a connection: {why}");
                 }
@@ -79,17 +80,17 @@ impl Upstream {
         self.address
     }
 
-    /// Requests answered so far.
+    /// Number of requests answered so far.
     pub fn answered(&self) -> u64 {
         self.answered.load(Ordering::Acquire)
     }
 
-    /// How the streams are that begin from now on.
+    /// Sets the shape of streams that start from now on.
     pub fn set_shape(&self, shape: Shape) {
         *self.shape.lock().unwrap_or_else(PoisonError::into_inner) = shape;
     }
 
-    /// The clock of its stamps.
+    /// The clock of the stamps.
     pub fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -102,7 +103,7 @@ impl Upstream {
             BODY.len()
         );
         let mut buffer = vec![0; 64 << 10];
-        // Bytes of the request at hand that have come, and what is known of its length.
+        // Bytes read of the current request, and its length if known.
         let (mut held, mut whole) = (0, None);
         loop {
             let room = buffer.get_mut(held..).unwrap_or_default();
@@ -117,10 +118,10 @@ impl Upstream {
                     .map(|end| end + come.get(..end).and_then(content_length).unwrap_or(0));
             }
             match whole {
-                // One request at a time comes on a connection of a proxy.
+                // Proxies send one request at a time on a connection.
                 Some(length) if held >= length => {
                     self.answered.fetch_add(1, Ordering::AcqRel);
-                    // Requests for streams are small: all of one is here.
+                    // A request for a stream is small, so it is here as a whole.
                     let come = buffer.get(..held.min(4096)).unwrap_or_default();
                     if asks_for_stream(come) {
                         self.send_events(&mut stream)?;
@@ -129,7 +130,7 @@ impl Upstream {
                     }
                     (held, whole) = (0, None);
                 }
-                // The body itself is not looked at: what has been read is counted and overwritten.
+                // The body does not matter. Bytes that were read are counted and overwritten.
                 Some(length) if held == buffer.len() => {
                     whole = Some(length - held);
                     held = 0;
@@ -139,7 +140,7 @@ impl Upstream {
         }
     }
 
-    /// Events of some 215 bytes, each with the time at which it was sent in its content.
+    /// Sends events of about 215 bytes, each with its send time as content.
     fn send_events(&self, stream: &mut TcpStream) -> std::io::Result<()> {
         const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                             transfer-encoding: chunked\r\n\r\n";
@@ -161,7 +162,7 @@ impl Upstream {
     }
 }
 
-/// Whether a request says so; blanks may stand between.
+/// Whether the request asks for a stream. Blanks may stand around the colon.
 fn asks_for_stream(come: &[u8]) -> bool {
     let after = memmem::find(come, br#""stream""#).and_then(|at| come.get(at + 8..));
     let value = after.unwrap_or_default().iter().filter(|byte| !b": ".contains(byte));

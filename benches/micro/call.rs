@@ -1,4 +1,4 @@
-//! The stages around a decision: who asks, the heads of the attempt, the answer's events, the
+//! Stages around a decision: authentication, heads of the attempt, events of the answer, the
 //! capture.
 
 use std::hint::black_box;
@@ -25,14 +25,14 @@ use crate::{Bench, routing};
 const EVENT: &str = "data: {\"id\":\"chatcmpl-bench\",\"object\":\"chat.completion.chunk\",\
     \"created\":1764000000,\"model\":\"fixed\",\"choices\":[{\"index\":0,\
     \"delta\":{\"content\":\" the quick brown fox\"},\"finish_reason\":null}]}\n\n";
-/// Of one stream.
+/// Events per stream.
 const EVENTS: u32 = 100;
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
-/// A look-up among a thousand keys.
+/// Looks up keys among a thousand.
 pub async fn keys(bench: &Bench) {
     let (dir, auth) = (directory(), auth());
     let secrets = fill(dir.path(), 1_000, &auth).await;
@@ -44,7 +44,7 @@ pub async fn keys(bench: &Bench) {
     });
 }
 
-/// The heads of an attempt, and the events of its answer.
+/// Builds the heads of an attempt, and counts the events of its answer.
 pub async fn attempt(bench: &Bench) {
     let dir = directory();
     let file = dir.path().join("routing.yaml");
@@ -94,7 +94,7 @@ pub async fn attempt(bench: &Bench) {
     });
 }
 
-/// What providers say, more or less.
+/// Head of an answer, with headers that providers typically send.
 fn answer(kind: &str) -> ResponseHeader {
     let mut head = ResponseHeader::build(200, None).expect("an answer head");
     for (name, value) in [
@@ -112,7 +112,7 @@ fn answer(kind: &str) -> ResponseHeader {
     head
 }
 
-/// The offer of a capture to a queue that has room.
+/// Offers a capture to a queue with free space.
 pub fn offer(bench: &Bench) {
     let (metrics, random) = (Arc::new(Metrics::new().expect("metrics")), Random::seeded(7));
     let body = Bytes::from(routing::body(600));
@@ -120,7 +120,7 @@ pub fn offer(bench: &Bench) {
         let (now, owner) = (Timestamp::now(), UserId::admin());
         let mut head = Head::new(RequestId::new(now, &random), now, owner, "chat.completions");
         head.inputs = Some(routing::inputs(10));
-        // A queue each: nothing is taken out of it meanwhile.
+        // Each call has its own queue, as nothing empties it.
         let (queue, writer) = CaptureQueue::new(metrics.clone());
         let bodies = Bodies { request: body.clone(), response: body.clone() };
         (queue, writer, Capture { head, bodies })

@@ -1,9 +1,8 @@
-//! What single stages of a request cost, in time and allocations: key look-up, reading a body, the
-//! decision, the heads of an attempt, an event of a stream, the offer of a capture. `cargo bench`
-//! measures and prints; `cargo test` runs each a few times.
+//! Time and allocations of single stages of a request: key look-up, reading a body, the decision,
+//! the heads of an attempt, an event of a stream, the offer of a capture. `cargo bench` measures
+//! and prints. `cargo test` runs each stage a few times.
 
-// Figures are for people, and a bench that cannot run says so. Nothing of it is called from
-// outside.
+// Benches print figures for people, and may panic if they cannot run. No other crate calls them.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -23,14 +22,14 @@ use std::time::{Duration, Instant};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-/// Counts, on top of the system's allocator, which is slower than the gateway's.
+/// Counts allocations of the system's allocator, which is slower than the gateway's.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Values that are made before a clock starts.
+/// Number of values that are made before the clock starts.
 const BATCH: u32 = 50;
 
-/// How long each stage is measured.
+/// Number and length of the windows in which a stage is measured.
 pub struct Bench {
     windows: usize,
     window: Duration,
@@ -41,8 +40,8 @@ impl Bench {
         self.stage(what, 1, || (), |()| run());
     }
 
-    /// Runs a stage on fresh values, each of which is worth so many calls. What makes and drops the
-    /// values is in no figure. The time is the median over windows.
+    /// Runs a stage on new values. Each value stands for `calls` calls. Making and dropping the
+    /// values is not measured. The time is the median over windows.
     fn stage<T, R>(
         &self,
         what: &str,

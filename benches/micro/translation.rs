@@ -1,5 +1,5 @@
-//! What it costs to say a request or an answer in another dialect: an event of a stream, and whole
-//! requests and answers of 8 KiB.
+//! Cost of translation between dialects: an event of a stream, and whole requests and answers of 8
+//! KiB.
 
 use std::hint::black_box;
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 
-/// Of one stream.
+/// Events per stream.
 const EVENTS: u32 = 100;
 
-/// A provider's first events, one that is sent again and again, and a whole answer.
+/// For each dialect: the first events of a stream, an event that is repeated, and a whole answer.
 fn samples() -> [(Dialect, String, String, Value); 4] {
     let long = "word ".repeat(8 * 1_024 / 5);
     let chunk = |delta: Value| {
@@ -93,7 +93,7 @@ fn samples() -> [(Dialect, String, String, Value); 4] {
     ]
 }
 
-/// A request of 8 KiB in the dialect of each client.
+/// A request of 8 KiB in each client dialect.
 fn requests() -> [(Dialect, Value); 3] {
     let text = "word ".repeat(8 * 1_024 / 5);
     let turns = json!([{ "role": "user", "content": text }]);

@@ -1,4 +1,4 @@
-//! A store full of keys.
+//! Fills a store with keys.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,9 +13,9 @@ use rerouter::internals::interface::Interface;
 use rerouter::internals::secret::{Keyring, Secret, SecretBytes};
 use rerouter::internals::store::{Actor, KeyRow, KeyStatus, Limits, Store};
 
-/// Keys of one transaction while the store is filled.
+/// Keys per transaction while the store is filled.
 const BATCH: usize = 5_000;
-/// Secrets that are kept to be looked up.
+/// Number of secrets that are kept for look-ups.
 pub const SAMPLE: usize = 1_000;
 
 pub fn now() -> Timestamp {
@@ -32,7 +32,7 @@ pub fn shown(secret: &Secret) -> HeaderMap {
     HeaderMap::from_iter([(header::AUTHORIZATION, line)])
 }
 
-/// Fills a store with keys; gives some of their secrets.
+/// Fills a store with keys. Returns some of their secrets.
 pub async fn fill(dir: &Path, keys: usize, auth: &Auth) -> Vec<String> {
     let (store, random) = (Store::open(dir).await.expect("a store"), Random::seeded(7));
     let mut sample = Vec::new();

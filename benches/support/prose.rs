@@ -1,16 +1,15 @@
-//! Text that nobody wrote: as long as it is asked for, never the same again, and as hard to
-//! compress as prose.
+//! Random text that never repeats and compresses as well as prose.
 
-/// Words it knows.
+/// Number of different words.
 const WORDS: usize = 2_000;
-/// Of 256 words, those that come with the word before them, as "in" with "order" does. Real chats
-/// in blocks of 256 KiB are 31 % of their size at zstd's level 1; so is this.
+/// Number of words, out of 256, that depend on the word before, as "order" does in "in order". Real
+/// chats in blocks of 256 KiB are compressed to 31 % at zstd's level 1, and so is this text.
 const TOGETHER: u64 = 56;
 
-/// A writer of such text.
+/// A generator of such text.
 pub struct Prose {
     words: Vec<String>,
-    /// The words, each as often as it is used: the second half as often as the first, and so on.
+    /// Indexes of words, repeated by their frequency. The frequency follows Zipf's law.
     drawn: Vec<u16>,
     state: u64,
 }
@@ -22,7 +21,7 @@ impl Prose {
             let word = prose.word(number);
             prose.words.push(word);
         }
-        // Zipf's law, with Mandelbrot's shift for the first few.
+        // Zipf's law, with Mandelbrot's shift for the most frequent words.
         let weight = |rank: usize| 1.0 / (rank as f64 + 2.7);
         let scale = 65_536.0 / (0..WORDS).map(weight).sum::<f64>();
         prose.drawn = (0..WORDS)
@@ -33,7 +32,7 @@ impl Prose {
         prose
     }
 
-    /// splitmix64.
+    /// The next random number, by splitmix64.
     pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -42,12 +41,12 @@ impl Prose {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of these, each as likely.
+    /// A random element.
     pub fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of.get(self.next() as usize % of.len().max(1)).copied().unwrap_or_default()
     }
 
-    /// The often used are short. Numbered ones are told apart where two came out alike.
+    /// Makes a new word. Frequent words are short.
     fn word(&mut self, number: usize) -> String {
         const BEGIN: [&str; 21] = [
             "b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "v", "w", "st", "tr", "ch",
@@ -66,7 +65,7 @@ impl Prose {
         }
     }
 
-    /// So many bytes of it.
+    /// Makes a text of `bytes` bytes.
     pub fn text(&mut self, bytes: usize) -> String {
         let mut out = String::with_capacity(bytes + 16);
         let (mut last, mut left) = (0_usize, 0);

@@ -1,4 +1,4 @@
-//! Bare Pingora: a proxy that only picks its peer. What it costs is what any Pingora proxy costs.
+//! Bare Pingora: a proxy that only selects its peer. Any Pingora proxy costs at least as much.
 
 use std::error::Error;
 use std::io::Read;
@@ -10,7 +10,7 @@ use pingora::server::{RunArgs, Server};
 use pingora::upstreams::peer::HttpPeer;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service_with_name};
 
-/// The first argument of a binary as the bare proxy: `bare LISTEN UPSTREAM THREADS`.
+/// The first argument that makes a binary the bare proxy: `bare LISTEN UPSTREAM THREADS`.
 pub const ROLE: &str = "bare";
 
 struct Bare {
@@ -28,7 +28,7 @@ impl ProxyHttp for Bare {
     }
 }
 
-/// Serves until standard input ends, which it does with the process that measures.
+/// Serves until standard input ends. It ends with the measuring process.
 pub fn serve(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let [listen, upstream, threads] = arguments else {
         return Err("bare LISTEN UPSTREAM THREADS".into());
@@ -36,7 +36,7 @@ pub fn serve(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let upstream = upstream.parse()?;
     let conf = ServerConf { threads: threads.parse()?, ..ServerConf::default() };
     std::thread::Builder::new().name("parent".to_owned()).spawn(|| {
-        // Nothing is ever written there: this returns when the other end is gone.
+        // Nothing is ever written to it, so this returns when the other end is closed.
         let _ended = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     })?;

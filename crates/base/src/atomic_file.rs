@@ -1,4 +1,5 @@
-//! Replaces a file in one step: a reader finds the old content or the new one, also after a crash.
+//! Replaces a file in one step. Readers find either the old content or the new one, even after a
+//! crash.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -6,8 +7,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// New content of a file, in a draft beside it until [`Replacement::commit`]. A replacement that
-/// is dropped removes its draft.
+/// New content of a file, which is kept in a draft beside it until [`Replacement::commit`].
+/// Dropping a replacement removes its draft.
 #[derive(Debug)]
 pub struct Replacement {
     file: File,
@@ -24,13 +25,13 @@ impl Replacement {
         let mut draft_name = OsString::from(name);
         draft_name.push(format!(".{}.part", std::process::id()));
         let draft = destination.with_file_name(draft_name);
-        // A process with this id may have been killed with the same draft open.
+        // A killed process with this id may have left a draft.
         match std::fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
-        // The umask may have taken rights from the owner.
+        // The umask may have removed the owner's rights.
         file.set_permissions(PermissionsExt::from_mode(0o600))?;
         Ok(Replacement { file, draft, destination: destination.to_owned(), is_draft: true })
     }
@@ -39,7 +40,7 @@ impl Replacement {
         &mut self.file
     }
 
-    /// Makes the content durable and gives it its name.
+    /// Syncs the content and renames the draft to the target.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         std::fs::rename(&self.draft, &self.destination)?;
@@ -57,7 +58,7 @@ impl Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if self.is_draft {
-            // Nothing else can be done about a draft that stays.
+            // Nothing can be done if the draft cannot be removed.
             let _ = std::fs::remove_file(&self.draft);
         }
     }

@@ -1,12 +1,12 @@
-//! Blocking work on threads of its own. The message of a panic there may contain a secret, so it is
-//! dropped: the caller learns only that there was one. The hook of [`log`](crate::log) logs its
-//! place.
+//! Runs blocking work on threads for it. The message of a panic may contain a secret, so it is
+//! dropped, and the caller learns only that there was a panic. The hook of [`log`](crate::log) logs
+//! where.
 
 use std::future::Future;
 
 use crate::error::Error;
 
-/// Why work did not finish.
+/// The reason why work did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockingError {
     #[error("a panic")]

@@ -1,5 +1,5 @@
-//! A bound on the memory of all bodies in the process: of requests, and the copies of answers that
-//! are kept while a call runs.
+//! A limit on the memory of all bodies in the process: requests, and copies of answers that are
+//! kept while a call runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,11 +19,11 @@ struct Pool {
 /// The class of a body decides how much of the pool it may fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyClass {
-    /// Bodies of management calls: all of it, so that operators can act on a full gateway.
+    /// Bodies of management calls may fill all of it, so that operators can act on a full gateway.
     Management,
-    /// Bodies of requests, and what translations of answers hold: all but a sixteenth.
+    /// Bodies of requests, and answers held for translation, may fill fifteen sixteenths.
     Requests,
-    /// Copies, of answers for captures and of requests for shadows: a half.
+    /// Copies of answers for captures, and of requests for shadows, may fill half.
     Copies,
 }
 
@@ -37,7 +37,7 @@ impl BodyClass {
     }
 }
 
-/// The bytes of one body; released when dropped.
+/// The reserved bytes of one body, which are released on drop.
 pub struct Held {
     memory: BodyMemory,
     room: BodyClass,
@@ -45,7 +45,7 @@ pub struct Held {
 }
 
 impl BodyMemory {
-    /// `limit` bytes in all.
+    /// A pool of `limit` bytes.
     pub fn new(limit: usize) -> Self {
         BodyMemory(Arc::new(Pool { limit, held: AtomicUsize::new(0) }))
     }
@@ -55,7 +55,7 @@ impl BodyMemory {
         Held { memory: self.clone(), room, bytes: 0 }
     }
 
-    /// Bytes that are reserved now.
+    /// Bytes that are reserved in the whole pool.
     pub fn held(&self) -> usize {
         self.0.held.load(Ordering::Relaxed)
     }
@@ -88,7 +88,7 @@ impl Held {
         self.memory.begin(room)
     }
 
-    /// The 503 for a full pool.
+    /// The error (503) for a full pool.
     pub fn full() -> Error {
         Error::new(Kind::Unavailable, "Too many bodies are in memory. Retry in a second.")
             .retry_after(Duration::from_secs(1))

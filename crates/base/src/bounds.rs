@@ -1,31 +1,31 @@
-//! Limits that several crates share, each with its reason. A limit of one crate stands in the file
-//! that uses it. Nothing is unbounded. Limits that operators set have their defaults in `config/`.
+//! Limits that several crates share, each with its reason. A limit of a single crate is in the file
+//! that uses it. Defaults of limits that operators set are in `config/`.
 
 use std::time::Duration;
 
-/// Longest silence of a kept-alive connection.
+/// Idle time after which a kept-alive connection is closed.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// Longest time of a DNS look-up in the background.
+/// Timeout of a DNS look-up in the background.
 pub const DNS_TIME: Duration = Duration::from_secs(5);
-/// `Retry-After` of a refusal that ends with another request, or with a write of the store.
+/// `Retry-After` of a refusal that ends when another request ends or the store has written.
 pub const LIMIT_RETRY: Duration = Duration::from_secs(1);
-/// Free bytes of a disk below which `doctor` fails: a burst of captures takes as much.
+/// Free bytes of a disk below which `doctor` fails. A burst of captures takes about as much.
 pub const DOCTOR_DISK_LEAST: u64 = 256 << 20;
-/// Days before the end of a certificate from which `doctor` warns.
+/// `doctor` warns when a certificate ends in fewer days.
 pub const DOCTOR_CERTIFICATE_DAYS: i64 = 14;
-/// Bytes of a configuration document: large routing tables stay far below.
+/// Limit on the bytes of a configuration document. Large routing tables are far smaller.
 pub const DOCUMENT_BYTES: usize = 1 << 20;
-/// Tokens assumed for an answer when a limit or cost is estimated in advance; also the cap on
-/// `max_tokens` there, as few answers are as long as they may be.
+/// Tokens assumed for an answer when a limit or cost is estimated in advance. It also caps
+/// `max_tokens` in such estimates, as few answers reach their limit.
 pub const ANSWER_TOKENS: u64 = 1_024;
-/// Longest delay of a `mock` provider.
+/// Limit on the configured delay of a `mock` provider.
 pub const MOCK_LATENCY: Duration = Duration::from_secs(60);
-/// Largest difference between a node's clock and the gateway's.
+/// Limit on the difference between a node's clock and the gateway's.
 pub const NODE_SKEW: Duration = Duration::from_secs(60);
-/// Nonces remembered of a node, one a signature; it signs at most so many within twice the
-/// skew.
+/// Limit on remembered nonces of a node. Each signature has a nonce, so a node can sign this often
+/// within twice [`NODE_SKEW`].
 pub const NODE_NONCES: usize = 4_096;
-/// Time between two heartbeats of a node.
+/// Interval between heartbeats of a node.
 pub const NODE_HEARTBEAT: Duration = Duration::from_secs(10);
-/// Time for which a heartbeat counts: two may be lost.
+/// Time for which a heartbeat counts. Two heartbeats in a row may be lost.
 pub const NODE_LEASE: Duration = Duration::from_secs(30);

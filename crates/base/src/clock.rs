@@ -1,5 +1,4 @@
-//! The time by which everything is judged, passed as a value, so that tests move it instead of
-//! sleeping.
+//! The current time, passed as a value, so that tests can move it instead of sleeping.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Difference between the clock of a gateway's machine and the store's that people are told of.
+/// Difference between the machine's clock and the store's from which people are warned.
 const CLOCK_WRONG: Duration = Duration::from_secs(5);
 
 /// A clock. Clones share its time.
@@ -17,7 +16,8 @@ pub enum Clock {
     /// The clock of the machine.
     #[default]
     System,
-    /// That of a store, by [`Clock::learn`]: so many microseconds ahead of the time since boot.
+    /// A store's clock: its offset from the time since boot, in microseconds. [`Clock::learn`] sets
+    /// it.
     Store(Arc<AtomicI64>),
     /// A clock that [`Clock::advance`] moves, in microseconds since the epoch.
     Manual(Arc<AtomicI64>),
@@ -29,8 +29,9 @@ impl Clock {
         Clock::Manual(Arc::new(AtomicI64::new(start.as_microsecond())))
     }
 
-    /// Takes in the time that a store told, in microseconds since the epoch, when asked at this
-    /// time since boot. A clock that may be right stays: it goes back only where the store's did.
+    /// Sets the clock from the store's time, in microseconds since the epoch. `asked` is the time
+    /// since boot when the store was asked. A clock that agrees with the answer is not changed, so
+    /// it goes back only if the store's clock did.
     pub fn learn(&self, told_us: i64, asked: Duration) {
         let Clock::Store(ahead) = self else { return };
         let (least, most) = (told_us - micros(since_boot()), told_us - micros(asked));
@@ -39,13 +40,14 @@ impl Clock {
         }
     }
 
-    /// Microseconds that the machine's clock is ahead of the store's, where gateways share one.
+    /// Microseconds by which the machine's clock is ahead of the store's. `None` without a store's
+    /// clock.
     pub fn machine_ahead(&self) -> Option<i64> {
         let ahead = Timestamp::now().as_microsecond() - self.now().as_microsecond();
         matches!(self, Clock::Store(_)).then_some(ahead)
     }
 
-    /// The current time in whole microseconds, so that a stored time reads back equal.
+    /// The current time in whole microseconds, so that it is equal after storing and loading.
     pub fn now(&self) -> Timestamp {
         let micros = match self {
             Clock::System => Timestamp::now().as_microsecond(),
@@ -63,9 +65,9 @@ impl Clock {
     }
 }
 
-/// Time since the machine was started, with the time that it was suspended. Nobody sets it.
+/// Time since the machine started, including suspension. Nobody can set this clock.
 pub fn since_boot() -> Duration {
-    // Elsewhere the monotonic clock is the nearest there is.
+    // Outside Linux, the monotonic clock comes nearest.
     #[cfg(target_os = "linux")]
     const CLOCK: ClockId = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]
@@ -74,7 +76,8 @@ pub fn since_boot() -> Duration {
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// By how much a machine's clock is ahead of the store's, in words; `None` if that is little.
+/// A text on how far the machine's clock is ahead of the store's or behind it; `None` if the
+/// difference is small.
 pub fn wrong_clock(ahead_us: i64) -> Option<String> {
     let ahead = SignedDuration::from_micros(ahead_us);
     let seconds = SignedDuration::from_secs((ahead_us.abs() + 500_000) / 1_000_000);
@@ -86,18 +89,18 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// RFC 3339 in UTC with microseconds, as in every answer and record.
+/// RFC 3339 in UTC with microseconds, the form of times in all answers and records.
 pub fn rfc3339(at: Timestamp) -> String {
     format!("{at:.6}")
 }
 
-/// Times, for the unit tests of all rooms.
+/// Times for unit tests of all crates.
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 pub mod fixtures {
     use jiff::Timestamp;
 
-    /// `second` seconds after the beginning of the tests' time.
+    /// The time `second` seconds after a fixed start.
     pub fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_764_000_000 + second).unwrap()
     }
@@ -129,7 +132,7 @@ mod tests {
         clock.learn(told, asked);
         let ahead = shared.machine_ahead().unwrap() - HOUR;
         assert!((-2_000_000..=2_000_000).contains(&ahead), "{ahead}");
-        // What fits is not moved: neither back nor forth.
+        // A clock that agrees with the answer does not move.
         let Clock::Store(offset) = &clock else { unreachable!() };
         let before = offset.load(Ordering::Acquire);
         for _ in 0..3 {
@@ -137,7 +140,7 @@ mod tests {
             clock.learn(told - 300_000, asked);
         }
         assert_eq!(offset.load(Ordering::Acquire), before);
-        // Where the store's clock was set, this one follows.
+        // If the store's clock was set back, this one follows.
         clock.learn(told - HOUR, asked);
         assert_eq!((before - offset.load(Ordering::Acquire)) / HOUR, 1);
     }

@@ -1,12 +1,12 @@
-//! Errors of the API: a kind with its status and its word in each envelope, a public detail for the
-//! client, and a private cause for the log. Only `gateway/reply.rs` renders them.
+//! Errors of the API. An error has a kind, with its status and its word in each envelope, a public
+//! detail for the client, and a private cause for the log. Only `gateway/reply.rs` renders errors.
 
 use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
 
-/// An error on its way to a client.
+/// An error that is sent to a client.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -19,7 +19,7 @@ pub struct Error {
     panicked: bool,
 }
 
-/// What the client may send instead.
+/// Methods or codings that the client may use instead.
 #[derive(Debug)]
 enum Accepted {
     Methods(String),
@@ -67,7 +67,8 @@ pub enum Kind {
     NoTarget,
 }
 
-/// How a kind shows: status, the word of PIN and ROUTER management, OpenAI's type and code.
+/// What clients see of a kind: its status, the word of PIN and ROUTER management, and OpenAI's type
+/// and code.
 pub struct KindRow {
     pub status: u16,
     /// `error` of the `{"error","detail"}` envelope.
@@ -79,14 +80,13 @@ pub struct KindRow {
 }
 
 impl Kind {
-    /// The table from kinds to what clients see.
     #[rustfmt::skip]
     pub fn row(self) -> KindRow {
         const IRE: &str = "invalid_request_error";
         const PERMISSION: &str = "permission_error";
         const RATE: &str = "rate_limit_error";
         const SERVER: &str = "server_error";
-        // OpenAI's code is the same word.
+        // Kinds whose OpenAI code equals their word.
         let same = |status, word, openai_type| (status, word, openai_type, Some(word));
         let (status, word, openai_type, openai_code) = match self {
             Kind::InvalidRequest =>        (400, "invalid_request", IRE, None),
@@ -142,12 +142,12 @@ impl Error {
         }
     }
 
-    /// 400 about one field of the request.
+    /// 400 for one field of the request.
     pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Error { field: Some(field.into()), ..Error::new(Kind::InvalidRequest, detail) }
     }
 
-    /// 404 for an object that does not exist, or is not the caller's: one answer for both.
+    /// 404 for an object that does not exist or belongs to another caller. Both look alike.
     pub fn not_found(what: &str) -> Self {
         Error::new(Kind::NotFound, format!("No such {what}."))
     }
@@ -169,7 +169,7 @@ impl Error {
             .retry_after(Duration::from_secs(1))
     }
 
-    /// Sets the field at fault (`field` in our envelope, `param` in OpenAI's).
+    /// Sets the field at fault (`field` in the gateway's envelope, `param` in OpenAI's).
     #[must_use]
     pub fn at(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
@@ -182,7 +182,7 @@ impl Error {
         self
     }
 
-    /// Marks that a retry will not help soon (`x-should-retry: false`).
+    /// Marks an error that a retry will not solve soon (`x-should-retry: false`).
     #[must_use]
     pub fn without_retry(mut self) -> Self {
         self.no_retry = true;
@@ -210,7 +210,6 @@ impl Error {
         self
     }
 
-    /// The kind of error.
     pub fn kind(&self) -> Kind {
         self.kind
     }

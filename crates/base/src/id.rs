@@ -28,8 +28,8 @@ impl Random {
         Random::Seeded(Arc::new(Mutex::new((seed, 0))))
     }
 
-    /// Fills `out`. The system source does not fail on supported platforms; if it did, the process
-    /// would abort rather than make weak secrets.
+    /// Fills `out` with random bytes. The system source never fails on supported platforms. If it
+    /// did, the process would abort rather than create weak secrets.
     pub fn fill(&self, out: &mut [u8]) {
         match self {
             Random::System => {
@@ -54,13 +54,13 @@ impl Random {
         }
     }
 
-    /// Eight random bytes as a number, for draws.
+    /// A random number for draws.
     pub fn next_u64(&self) -> u64 {
         u64::from_be_bytes(self.open())
     }
 
-    /// Random bytes of what is no secret: ids and draws. They come from a stock of the thread, so
-    /// that a request makes no system call for them.
+    /// Random bytes for ids and draws, which are not secret. They come from a stock of the thread,
+    /// so that a request needs no system call.
     fn open<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         match self {
@@ -85,13 +85,13 @@ impl Random {
 const STOCKED: usize = 1024;
 
 thread_local! {
-    /// What is left of them; what was used is wiped. A process that is forked from this one would
-    /// draw the same bytes, so nothing forks once threads run.
+    /// The unused random bytes. Used ones are wiped. A forked process would draw the same bytes, so
+    /// nothing forks once threads run.
     static STOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 const CROCKFORD: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Digits of an id.
+/// Number of digits in an id.
 const DIGITS: usize = 26;
 /// Length of the longest prefix.
 const LONGEST_PREFIX: usize = 6;
@@ -120,7 +120,7 @@ fn is_well_formed(prefix: &str, text: &str) -> bool {
         .is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|b| CROCKFORD.contains(&b)))
 }
 
-/// When an id was made, to the millisecond; `None` if it is no UUIDv7.
+/// The time at which an id was made, in whole milliseconds; `None` if it is no UUIDv7.
 fn made_at(prefix: &str, id: &str) -> Option<Timestamp> {
     let digits = id.strip_prefix(prefix).filter(|digits| digits.len() == 26)?;
     let digit = |byte: u8| CROCKFORD.iter().position(|known| *known == byte);
@@ -143,17 +143,17 @@ macro_rules! ids {
             /// The prefix of these ids.
             pub const PREFIX: &'static str = $prefix;
 
-            /// A new id; it sorts after those of earlier milliseconds.
+            /// Makes a new id, which sorts after ids of earlier milliseconds.
             pub fn new(at: Timestamp, random: &Random) -> Self {
                 $name(mint(Self::PREFIX, at, random))
             }
 
-            /// Parses an id from outside: `None` unless it has exactly this form.
+            /// Parses an id from outside; `None` unless it has exactly this form.
             pub fn parse(text: &str) -> Option<Self> {
                 is_well_formed(Self::PREFIX, text).then(|| $name(text.into()))
             }
 
-            /// A trusted id: from a row of the store, or built in. Not checked.
+            /// Wraps a trusted id, from the store or built in, without a check.
             pub fn known(text: &str) -> Self {
                 $name(text.into())
             }
@@ -201,29 +201,29 @@ ids! {
     NodeId "node_";
     /// A request, and the capture made of it: `req_…`.
     RequestId "req_";
-    /// A login session; never shown as a credential.
+    /// A login session. This id is never accepted as a credential.
     SessionId "sess_";
-    /// A row of the audit: `aud_…`.
+    /// A row of the audit log: `aud_…`.
     AuditId "aud_";
-    /// A registration of a gateway that shares its store: `gw_…`.
+    /// The registration of a gateway that shares its store: `gw_…`.
     GatewayId "gw_";
 }
 
 impl RequestId {
-    /// The smallest id of a request that began at this time or later, in microseconds since the
-    /// epoch; `None` if that is out of range.
+    /// The smallest id of requests that began at this time, in microseconds since the epoch, or
+    /// later; `None` if the time is out of range.
     pub fn first_at(at_us: i64) -> Option<Self> {
         Some(RequestId(spell(Self::PREFIX, Timestamp::from_microsecond(at_us).ok()?, [0; 10])))
     }
 
-    /// When the request began, to the millisecond; `None` if it is no UUIDv7.
+    /// The time at which the request began, in whole milliseconds; `None` if it is no UUIDv7.
     pub fn at(&self) -> Option<Timestamp> {
         made_at(Self::PREFIX, &self.0)
     }
 }
 
 impl AuditId {
-    /// When it was made, to the millisecond; `None` if it is no UUIDv7.
+    /// The time at which it was made, in whole milliseconds; `None` if it is no UUIDv7.
     pub fn at(&self) -> Option<Timestamp> {
         made_at(Self::PREFIX, &self.0)
     }
@@ -235,7 +235,7 @@ impl UserId {
         UserId::known("usr_admin")
     }
 
-    /// The owner of all AGENT keys; nobody can log in as it.
+    /// The owner of all AGENT keys. Nobody can log in as this user.
     pub fn tenant() -> Self {
         UserId::known("usr_agent")
     }

@@ -1,5 +1,5 @@
-//! Which interface a path belongs to, and so the envelope of its errors. Decided by whole path
-//! segments before anything else, so that unknown routes have the right envelope too.
+//! Which interface a path belongs to, and so the form of its errors. Whole path segments decide
+//! this before anything else, so that unknown routes get the right form too.
 
 crate::words! {
     /// One of the three interfaces; each has its own key table.
@@ -24,14 +24,14 @@ impl Interface {
     }
 }
 
-/// A set of paths with one way to authenticate and one error envelope.
+/// A set of paths with the same authentication and error envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
-    /// PIN, and everything outside `/v1` and `/console`.
+    /// PIN, and every path outside `/v1` and `/console`.
     Pin,
     /// `/console`: pages for browsers, which send the session's cookie.
     Console,
-    /// `/v1/agent/*`: node callbacks, signed.
+    /// `/v1/agent/*`: signed callbacks of nodes.
     NodeCallback,
     Agent,
     RouterManagement,
@@ -62,7 +62,7 @@ impl Surface {
         }
     }
 
-    /// The interface it is part of.
+    /// The interface that the surface belongs to.
     pub fn interface(self) -> Interface {
         match self {
             Surface::Pin | Surface::Console | Surface::NodeCallback => Interface::Pin,

@@ -1,5 +1,5 @@
-//! Words that all crates share: ids, errors, clocks, secrets, logs, metrics, money. No policy, and
-//! no I/O but files that are replaced in one step.
+//! Types that all crates share: ids, errors, clocks, secrets, logs, metrics, money. They make no
+//! policy, and no I/O except for replacing files.
 
 // The documentation is written for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]

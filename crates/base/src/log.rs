@@ -25,12 +25,12 @@ pub use self::form::LogForm;
 pub use self::form::LogFormat;
 use crate::clock::{Clock, rfc3339};
 
-/// Shortest time between two log lines about something that anybody can cause.
+/// Shortest time between two log lines about an event that anybody can cause.
 const LOG_THROTTLE: Duration = Duration::from_secs(60);
 
-/// Starts the diagnostics log; `filter` is in `env_logger`'s syntax (`info`,
-/// `rerouter=debug,warn`). Call it once a process. Other crates never write below `info`: they
-/// print heads and bodies there.
+/// Starts the diagnostics log. `filter` has `env_logger`'s syntax (`info`, `rerouter=debug,warn`).
+/// Call it once per process. Other crates never log below `info`, as they print heads and bodies
+/// there.
 pub fn init(filter: &str, form: LogForm) -> Result<(), String> {
     let inner = env_logger::Builder::new()
         .parse_filters(filter)
@@ -56,7 +56,7 @@ pub fn init(filter: &str, form: LogForm) -> Result<(), String> {
     log::set_boxed_logger(Box::new(DiagnosticLog(inner))).map_err(|error| error.to_string())
 }
 
-/// Names each part of the program `rerouter::…`, whichever crate it is in, before the filter.
+/// Logs modules of all our crates under `rerouter::…`, so that the filter sees those names.
 struct DiagnosticLog(env_logger::Logger);
 
 impl log::Log for DiagnosticLog {
@@ -78,7 +78,7 @@ impl log::Log for DiagnosticLog {
     }
 }
 
-/// The target under which a module logs: `rerouter::` and its room. Other crates keep theirs.
+/// The log target of a module: `rerouter::` and its room. Modules of other crates keep theirs.
 pub fn target(module: &str) -> Cow<'_, str> {
     let Some(inner) = module.strip_prefix("rerouter_") else { return module.into() };
     let (name, rest) = inner.split_once("::").unwrap_or((inner, ""));
@@ -96,13 +96,13 @@ pub fn target(module: &str) -> Cow<'_, str> {
     }
 }
 
-/// Installs a panic hook that logs [`panicked`]. Only for a process of our own.
+/// Installs a panic hook that logs [`panicked`]. Only for the gateway's own process.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|info| log::error!("{}", panicked(info))));
 }
 
-/// The log line of a panic: its place, with `RUST_BACKTRACE` a backtrace, and never its message,
-/// which may contain a prompt or a key.
+/// The log line of a panic: its location and, with `RUST_BACKTRACE`, a backtrace. It leaves out the
+/// message, which may contain a prompt or a key.
 pub fn panicked(info: &PanicHookInfo<'_>) -> String {
     let at = info.location().map_or_else(|| "an unknown location".to_owned(), ToString::to_string);
     let trace = Backtrace::capture();
@@ -112,8 +112,8 @@ pub fn panicked(info: &PanicHookInfo<'_>) -> String {
     }
 }
 
-/// Whether a diagnostic may be written. Other crates are cut off below `info`: there Pingora prints
-/// whole heads, with provider credentials in clear, and bodies. Ask it in a logger of your own,
+/// Whether a diagnostic may be written. Below `info` other crates are silenced, as Pingora prints
+/// heads with provider credentials, and bodies, at these levels. Other loggers have to call this
 /// too.
 pub fn may_be_written(target: &str, level: log::Level) -> bool {
     let own = target.strip_prefix("rerouter");
@@ -122,12 +122,13 @@ pub fn may_be_written(target: &str, level: log::Level) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || rest.starts_with('_'))
 }
 
-/// Limits a log line to once in [`LOG_THROTTLE`], and counts what it left out.
+/// Limits a log line to one per [`LOG_THROTTLE`], and counts the suppressed ones.
 #[derive(Debug, Default)]
 pub struct LogThrottle(Mutex<(Option<Instant>, u64)>);
 
 impl LogThrottle {
-    /// Counts an event; calls `say` with the count since the last call if it is time.
+    /// Counts an event. If a line is due, calls `say` with the number of events since the last
+    /// line.
     pub fn tell(&self, say: impl FnOnce(u64)) {
         let count = {
             let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);

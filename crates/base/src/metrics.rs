@@ -1,7 +1,7 @@
-//! Prometheus metrics, on a registry of our own; `docs/reference/metrics.md` lists them, with the
-//! help texts of `metrics/families.rs`. Label
-//! values come from configuration only (routes are the table's patterns, never paths), so their
-//! number is bounded. Series of targets and rules that a reload removed are removed.
+//! Prometheus metrics, in a registry of the gateway. `docs/reference/metrics.md` lists them, with
+//! the help texts of `metrics/families.rs`. Label values come from configuration only (routes are
+//! the table's patterns, never paths), so their number is bounded. A reload removes the series of
+//! removed targets and rules.
 
 mod families;
 mod target_meters;
@@ -29,9 +29,9 @@ const CAPTURES: [&str; 6] =
     ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
 /// Outcomes of an upload.
 const UPLOADS: [&str; 2] = ["stored", "failed"];
-/// Which limit a connection exceeded.
+/// The connection limit that was exceeded.
 const REFUSED: [&str; 2] = ["all", "address"];
-/// Which limit of a caller refused a call.
+/// The limit of a caller that refused a call.
 const LIMITS: [&str; 2] = ["rate", "budget"];
 /// Outcomes of a span.
 const SPANS: [&str; 3] = ["sent", "dropped_full", "dropped_unsent"];
@@ -48,7 +48,8 @@ pub struct Metrics {
     process: ProcessMetrics,
     cluster: ClusterMetrics,
     rows: Arc<[MetricRow]>,
-    /// Held while the live revision changes and while series are read, so that exactly one shows.
+    /// Held while the live revision changes and while metrics are read, so that readers see exactly
+    /// one.
     changing: Arc<Mutex<()>>,
 }
 
@@ -67,8 +68,7 @@ impl Metrics {
             rows: to.rows.take().into(),
             registry,
         };
-        // Present at zero from the start: a rate sees the first failure only if there was a value
-        // before.
+        // Counters exist at zero from the start. Otherwise `rate()` would miss the first failure.
         for (metric, words) in [
             (&made.process.reloads, &RELOADS[..]),
             (&made.capture.captures, &CAPTURES),
@@ -101,12 +101,12 @@ impl Metrics {
         &self.rows
     }
 
-    /// The series of a target, to be kept with it.
+    /// The series of a target, which callers keep for reuse.
     pub fn of_target(&self, provider: &str, model: &str) -> TargetMeters {
         TargetMeters::new(&self.target, provider, model)
     }
 
-    /// Counts an attempt; `outcome` is a word of ours.
+    /// Counts an attempt. `outcome` is a fixed word.
     pub fn attempt(&self, provider: &str, model: &str, outcome: &str) {
         self.target.attempts.with_label_values(&[provider, model, outcome]).inc();
     }
@@ -128,7 +128,7 @@ impl Metrics {
         self.target.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
     }
 
-    /// Counts a connection beyond a limit.
+    /// Counts a connection that exceeds a limit.
     pub fn connection_refused(&self, reason: &str) {
         self.request.connections_refused.with_label_values(&[reason]).inc();
     }
@@ -148,7 +148,7 @@ impl Metrics {
         self.request.spans.with_label_values(&[outcome]).inc_by(count);
     }
 
-    /// Counts a refused credential; `reason` is a word of ours.
+    /// Counts a refused credential. `reason` is a fixed word.
     pub fn auth_failure(&self, interface: &str, reason: &str) {
         self.request.auth_failures.with_label_values(&[interface, reason]).inc();
     }
@@ -177,12 +177,12 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Sets whether AGENT is open.
+    /// Sets whether AGENT requires no credential.
     pub fn agent_open(&self, open: bool) {
         self.process.agent_open.set(i64::from(open));
     }
 
-    /// Sets when the certificate of a listener ends.
+    /// Sets the end of a listener's certificate.
     pub fn certificate_ends(&self, listener: &str, end: Timestamp) {
         self.process.certificates.with_label_values(&[listener]).set(end.as_second());
     }
@@ -192,7 +192,7 @@ impl Metrics {
         self.capture.captures.with_label_values(&[outcome]).inc_by(count);
     }
 
-    /// Captures counted for an outcome so far.
+    /// Captures counted so far for an outcome.
     pub fn captures_so_far(&self, outcome: &str) -> u64 {
         self.capture.captures.with_label_values(&[outcome]).get()
     }
@@ -218,7 +218,7 @@ impl Metrics {
         self.capture.upload_lag.set(lag.as_secs_f64());
     }
 
-    /// Sets the bytes of bodies held.
+    /// Sets the bytes of bodies in memory.
     pub fn body_memory(&self, bytes: usize) {
         #[allow(clippy::cast_precision_loss)] // far below 2^52
         self.capture.body_memory.set(bytes as f64);
@@ -259,19 +259,19 @@ impl Metrics {
         self.process.log_dropped.inc();
     }
 
-    /// What is left of the lease, and microseconds that the machine's clock is ahead.
+    /// Sets the remaining lease, and the microseconds by which the machine's clock is ahead.
     pub fn lease(&self, left: Duration, clock_ahead: i64) {
         let ahead = SignedDuration::from_micros(clock_ahead).as_secs_f64();
         self.cluster.clock_offset.with_label_values::<&str>(&[]).set(ahead);
         self.cluster.lease.with_label_values::<&str>(&[]).set(left.as_secs_f64());
     }
 
-    /// A change waited so long for the other gateways.
+    /// Records how long a change waited for the other gateways.
     pub fn change_acknowledged(&self, waited: Duration) {
         self.cluster.acknowledged.observe(waited.as_secs_f64());
     }
 
-    /// How many changes the gateway furthest behind has yet to apply.
+    /// Sets how many changes the slowest gateway has yet to apply.
     pub fn gateway_lag(&self, changes: u64) {
         self.cluster.lag.set(i64::try_from(changes).unwrap_or(i64::MAX));
     }
@@ -297,11 +297,12 @@ impl Metrics {
         retain(&self.target.tokens, TARGET, keep);
         retain(&self.target.cost, TARGET, keep);
         retain(&self.target.breaker_open, TARGET, keep);
-        // An attempt under way decrements its gauge later: the series stays until it is zero.
+        // An attempt under way decrements its gauge later, so the series stays until it is zero.
         retain(&self.target.inflight, TARGET, |values, now| now != 0.0 || keep(values, now));
     }
 
-    /// Removes the decisions of each (recipe, rule) that is not in the list, except `direct`.
+    /// Removes the decisions of each (recipe, rule) that is not in the list, except for recipe
+    /// `direct`.
     pub fn retain_rules(&self, live: &[(String, String)]) {
         retain(&self.target.decisions, &["recipe", "rule"], |values, _| match values {
             ["direct", _] => true,
@@ -323,8 +324,8 @@ impl Metrics {
     }
 }
 
-/// Removes the series that `keep` refuses by the values of the labels `of` and the value of a
-/// gauge.
+/// Removes the series for which `keep` returns false. Its arguments are the values of the labels
+/// `of`, and the value if the series is a gauge.
 fn retain<B: MetricVecBuilder>(
     metrics: &MetricVec<B>,
     of: &[&str],

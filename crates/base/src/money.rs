@@ -1,16 +1,15 @@
-//! Money: amounts in dollars, and as they are counted.
+//! Amounts of money: dollars, and the unit in which they are counted.
 
-/// A billionth of a dollar: the unit in which spend is counted. A token at 0.001 dollars a million
-/// is one.
+/// A billionth of a US dollar, the unit in which spend is counted. A token at 0.001 dollars per
+/// million costs one.
 pub type NanoUsd = u64;
 
-/// Billionths of a dollar in one.
+/// Number of [`NanoUsd`] in a dollar.
 const NANOS: f64 = 1e9;
 
-/// Dollars as [`NanoUsd`], rounded up: no spend counts as nothing.
+/// Dollars as [`NanoUsd`], rounded up, so that no spend counts as zero.
 pub fn nano_usd(dollars: f64) -> NanoUsd {
-    // A float that is out of range becomes the nearest number that is in it, and no number becomes
-    // 0.
+    // The cast saturates, and NaN becomes 0.
     (dollars * NANOS - 1e-3).ceil().max(0.0) as NanoUsd
 }
 

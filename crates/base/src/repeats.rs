@@ -1,6 +1,6 @@
-//! Calls with an `Idempotency-Key`. For ten minutes the same call gets the same answer, and one
-//! that is under way is not begun again. This process alone knows of them: another gateway does
-//! not, nor does this one after a restart.
+//! Calls with an `Idempotency-Key`. For ten minutes a repeated call gets the same answer, and a
+//! call that is under way does not start again. Only this process knows of these calls: other
+//! gateways do not, nor does this one after a restart.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,28 +14,29 @@ use crate::error::{Error, Kind, Result};
 
 /// Time for which an answer is kept.
 const KEPT: Duration = Duration::from_secs(600);
-/// Calls of one kind by one payer that are known; beyond it a new key is refused.
+/// Limit on remembered calls of one kind by one payer. Beyond it, a new key is refused.
 const REPEATS_SHARE: usize = 1_000;
-/// Bytes of a payer's answers beyond which its next call is refused. A larger answer is not kept.
+/// Limit on the bytes of a payer's kept answers. Beyond it, its next call is refused. A single
+/// larger answer is not kept.
 const REPEATS_SHARE_BYTES: usize = 8 << 20;
-/// Bytes of all answers of one kind, beyond which none is kept.
+/// Limit on the bytes of all kept answers of one kind. Beyond it, no answer is kept.
 const REPEATS_BYTES: usize = 64 << 20;
-/// `Retry-After` of a payer that has as many `Idempotency-Key`s as it may.
+/// `Retry-After` of a payer that has reached its limit on `Idempotency-Key`s.
 const REPEATS_RETRY: Duration = Duration::from_secs(60);
 
-/// The calls of one kind, whose answers are an `A`.
+/// The calls of one kind. `A` is the type of their answers.
 pub struct Repeats<A>(Mutex<Calls<A>>);
 
 struct Calls<A> {
     known: HashMap<Arc<str>, KnownCall<A>>,
-    /// The answered calls, the oldest first.
+    /// Answered calls, oldest first.
     answered: VecDeque<(Timestamp, Arc<str>)>,
-    /// Calls and bytes by payer.
+    /// The number of calls and the bytes of kept answers of each payer.
     shares: HashMap<Arc<str>, (usize, usize)>,
     bytes: usize,
 }
 
-/// The caller and its `Idempotency-Key`, and of whose share of kept answers the call takes one.
+/// A caller's name with its `Idempotency-Key`, and the payer whose share of kept answers is used.
 pub struct CallName {
     name: Arc<str>,
     payer: Arc<str>,
@@ -49,7 +50,7 @@ impl CallName {
 
 struct KnownCall<A> {
     payer: Arc<str>,
-    /// A digest of what was asked for.
+    /// SHA-256 of the request.
     about: [u8; 32],
     answer: CallAnswer<A>,
     bytes: usize,
@@ -61,30 +62,30 @@ enum CallAnswer<A> {
     TooLarge,
 }
 
-/// What is known of a call.
+/// The state of a call that is looked up.
 pub enum Repeat<A> {
-    /// Nothing. It runs under this claim.
+    /// The call is unknown. The caller runs it under this claim.
     New(Claim<A>),
     UnderWay(CallEnd),
     Answered(A),
 }
 
-/// Tells when a call that is under way has ended.
+/// Resolves when a call that is under way has ended.
 #[derive(Clone)]
 pub struct CallEnd(watch::Receiver<()>);
 
 impl CallEnd {
     pub async fn ended(mut self) {
-        // Nothing is ever sent: this ends as the claim does.
+        // Nothing is ever sent. The channel closes when the claim is dropped.
         while self.0.changed().await.is_ok() {}
     }
 }
 
-/// The claim of a call that runs. Dropped without an answer, the call may be repeated.
+/// The claim of a running call. If it is dropped without an answer, the call may be repeated.
 pub struct Claim<A> {
     of: Arc<Repeats<A>>,
     name: Option<Arc<str>>,
-    /// Its drop wakes those who wait.
+    /// Dropping it wakes the waiting callers.
     _end: watch::Sender<()>,
 }
 
@@ -100,8 +101,9 @@ impl<A> Default for Repeats<A> {
 }
 
 impl<A: Clone> Repeats<A> {
-    /// Looks a call up by its `name`, and claims it if it is new. 409 if the key was used for
-    /// another `what`, 429 if its payer has too many.
+    /// Looks up a call by its `name`, and claims it if it is new. Fails with 409 if the key was
+    /// used for another request, and with 429 if its payer has too many calls or bytes. `what`
+    /// names the request in errors, and `about` is its content.
     pub fn claim(
         self: &Arc<Self>,
         name: &CallName,
@@ -169,7 +171,7 @@ impl<A> Calls<A> {
 }
 
 impl<A> Claim<A> {
-    /// Keeps the answer, of so many bytes.
+    /// Keeps the answer, whose size is `bytes`.
     pub fn answer(mut self, answer: A, bytes: usize, now: Timestamp) {
         let Some(name) = self.name.take() else { return };
         let mut calls = self.of.lock();
@@ -215,7 +217,7 @@ mod tests {
             |key: &str, about: &[u8], second| calls.claim(&name(key), ("body", about), at(second));
         let Ok(Repeat::New(claim)) = ask("a", b"x", 0) else { panic!("not new") };
         assert!(matches!(ask("a", b"x", 0), Ok(Repeat::UnderWay(_))));
-        // Dropped without an answer it may be repeated.
+        // A call whose claim was dropped without an answer may be repeated.
         drop(claim);
         let Ok(Repeat::New(claim)) = ask("a", b"x", 1) else { panic!("not new") };
         claim.answer(7, 1, at(2));
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!(kind(ask(REPEATS_SHARE, 1)), Kind::RateLimited);
         let other = CallName::new(("api_key", "key_2"), "usr_bob", "1");
         assert!(matches!(calls.claim(&other, ("body", b"x"), at(1)), Ok(Repeat::New(_))));
-        // An answer that is too large is not kept, and told to be so.
+        // An answer that is too large is not kept, and a repeated call learns so.
         let Ok(Repeat::New(claim)) = ask(0, 600) else { panic!("not new") };
         claim.answer(0, REPEATS_SHARE_BYTES + 1, at(600));
         assert_eq!(kind(ask(0, 600)), Kind::Conflict);

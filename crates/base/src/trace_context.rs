@@ -1,5 +1,5 @@
 //! The W3C trace context of a request (<https://www.w3.org/TR/trace-context/>): `traceparent` and
-//! `tracestate` as clients send them, and as providers get them.
+//! `tracestate` from clients and to providers.
 
 use std::fmt;
 
@@ -13,9 +13,10 @@ static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
-/// Bytes of a `tracestate` that are passed on: what the standard asks of everybody.
+/// Limit on the bytes of a `tracestate` that is passed on. The standard requires at least this
+/// much.
 const STATE_BYTES: usize = 512;
-/// Members of a `tracestate`.
+/// Limit on the members of a `tracestate`.
 const STATE_MEMBERS: usize = 32;
 /// The flag of traces whose spans are recorded.
 const SAMPLED: u8 = 1;
@@ -38,17 +39,18 @@ impl TraceId {
         (id != 0).then_some(TraceId(id))
     }
 
-    /// Its bytes, the first first.
+    /// The bytes of the id, big-endian.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// An id from its bytes.
+    /// Makes an id from big-endian bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
         TraceId::new(u128::from_be_bytes(bytes))
     }
 
-    /// Whether the draw of this trace falls below `share`, from 0 to 1. It is the same everywhere.
+    /// Whether the trace is sampled at a rate of `share`, from 0 to 1. The result depends on the id
+    /// alone, so it is the same everywhere.
     #[allow(clippy::cast_precision_loss)] // a share needs no more than 53 bits
     fn is_drawn(self, share: f64) -> bool {
         let draw = (self.0 as u64 >> 11) as f64 / (1u64 << 53) as f64;
@@ -97,17 +99,17 @@ pub struct TraceContext {
     pub trace: TraceId,
     /// The span of the request.
     pub span: SpanId,
-    /// The span of the client that it is a part of.
+    /// The client's span that contains the request.
     pub parent: Option<SpanId>,
     /// Whether its spans are exported.
     pub sampled: bool,
-    /// What other systems add to a trace; passed on as it is.
+    /// The `tracestate` of other systems, which is passed on unchanged.
     state: Option<HeaderValue>,
 }
 
 impl TraceContext {
-    /// Continues the trace that these headers name, sampled as they say. Without one, or with a
-    /// malformed one, a new trace begins, of which `share` (from 0 to 1) are sampled.
+    /// Continues the trace in the headers, sampled as they say. If there is none, or it is
+    /// malformed, starts a new trace, which is sampled at a rate of `share` (from 0 to 1).
     pub fn of(headers: &HeaderMap, random: &Random, share: f64) -> Self {
         let span = new_span(random);
         if let Some((trace, parent, sampled)) = continued(headers) {
@@ -119,17 +121,17 @@ impl TraceContext {
         TraceContext { trace, span, parent: None, sampled: trace.is_drawn(share), state: None }
     }
 
-    /// A span within this one, as a context of its own.
+    /// A context with a new span inside this one.
     pub fn within(&self, random: &Random) -> Self {
         TraceContext { span: new_span(random), parent: Some(self.span), ..self.clone() }
     }
 
-    /// The span of the request's attempt of this number, from 0.
+    /// The span of the request's attempt with this number, from 0.
     pub fn attempt(&self, number: usize) -> SpanId {
         SpanId(self.span.0.wrapping_add(number as u64 + 1).max(1))
     }
 
-    /// Puts the context of an attempt on its request: the provider's spans are parts of it.
+    /// Sets the context of an attempt on its request, so that the provider's spans belong to it.
     pub fn write(&self, attempt: usize, headers: &mut HeaderMap) {
         let flags = if self.sampled { SAMPLED } else { 0 };
         let text = format!("00-{}-{}-{flags:02x}", self.trace, self.attempt(attempt));
@@ -146,14 +148,14 @@ fn new_span(random: &Random) -> SpanId {
     SpanId(random.next_u64().max(1))
 }
 
-/// Trace, span and sampling of a `traceparent` that is there once and well-formed.
+/// Trace, span and sampling of a `traceparent`, if there is exactly one and it is well-formed.
 fn continued(headers: &HeaderMap) -> Option<(TraceId, SpanId, bool)> {
     let mut lines = headers.get_all(&TRACEPARENT).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return None };
     parse(line.to_str().ok()?)
 }
 
-/// Reads a `traceparent`. A later version may have more after the flags.
+/// Reads a `traceparent`. Later versions may have more after the flags.
 fn parse(text: &str) -> Option<(TraceId, SpanId, bool)> {
     let (head, rest) = text.split_at_checked(LENGTH)?;
     let mut parts = head.split('-');
@@ -175,7 +177,7 @@ fn is_hex(digits: &str, length: usize) -> bool {
     digits.len() == length && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The `tracestate` of all lines together; none if it is malformed or too long.
+/// The `tracestate` of all header lines, joined; `None` if it is malformed or too long.
 fn state(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut lines = headers.get_all(&TRACESTATE).iter();
     let first = lines.next()?;

@@ -1,5 +1,5 @@
-//! Fair turns at work that only a few callers may do at once. A caller waits behind its own calls
-//! first, then in order of arrival for a free place.
+//! Fair turns for work that only a few callers may do at once. A caller first waits for its own
+//! calls to end, then in order of arrival for a free place.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// The places and their callers. Cloning is cheap.
+/// The places and the callers that use them. Cloning is cheap.
 #[derive(Clone)]
 pub struct Turns(Arc<TurnsState>);
 
@@ -21,31 +21,32 @@ struct TurnsState {
 
 struct Caller {
     share: Arc<Semaphore>,
-    /// Number of its calls that work or wait.
+    /// Number of the caller's calls that work or wait.
     calls: usize,
 }
 
-/// A place. It is free again when this is dropped.
+/// A place, which is free again when this is dropped.
 pub struct WorkTurn {
     _place: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
     _entry: CallerEntry,
 }
 
-/// A caller's entry in the table; removed with its last call.
+/// A caller's entry in the table. The last call removes it.
 struct CallerEntry {
     turns: Turns,
     caller: String,
 }
 
 impl Turns {
-    /// `places` in all, at most `share` for one caller. A caller waits at most `patience`.
+    /// There are `places` in all, and at most `share` for one caller. A caller waits at most
+    /// `patience`.
     pub fn new(places: usize, share: usize, patience: Duration) -> Self {
         let places = Arc::new(Semaphore::new(places));
         Turns(Arc::new(TurnsState { places, share, patience, callers: Mutex::default() }))
     }
 
-    /// Waits for a place; `None` if none was free in time.
+    /// Waits for a place; `None` if no place is free in time.
     pub async fn take(&self, caller: &str) -> Option<WorkTurn> {
         timeout(self.0.patience, self.wait(caller)).await.ok().flatten()
     }

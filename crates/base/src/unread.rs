@@ -1,6 +1,7 @@
-//! Answers whose clients do not read them: a bound on their bytes, by network and in all. Beyond it
-//! the answer that has waited longest in the network that holds most ends: a client that reads has
-//! seldom waited so long, and no network ends the answers of a lighter one.
+//! Limits the bytes of answers that their clients do not read, per network and in total. Beyond the
+//! limit an answer ends: the one that has waited longest in the network with the most bytes.
+//! Clients that read seldom wait that long, and no network ends the answers of a network with fewer
+//! bytes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 use tokio::sync::Notify;
 
-/// What counts as one address, the usual size of one subscriber's network: an address in IPv4, a
-/// /56 in IPv6.
+/// The network of an address, of the size that one subscriber usually has: a single address in
+/// IPv4, a /56 in IPv6.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 72)).into(),
@@ -20,7 +21,7 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The bound, and the answers that wait.
+/// The limit, and the answers that wait for their clients.
 pub struct UnreadAnswers {
     most: usize,
     waiting: Mutex<Waiting>,
@@ -34,7 +35,7 @@ struct Waiting {
     next: u64,
 }
 
-/// The answers that wait in one network, by number: the oldest first.
+/// The waiting answers of one network by number, oldest first.
 #[derive(Default)]
 struct NetworkAnswers {
     bytes: usize,
@@ -47,7 +48,7 @@ struct WaitingAnswer {
     ends: Arc<Notify>,
 }
 
-/// The place of an answer that waits; free on drop.
+/// A waiting answer, which is removed on drop.
 struct WaitingPlace<'a> {
     of: &'a UnreadAnswers,
     network: Option<IpAddr>,
@@ -77,8 +78,8 @@ impl Waiting {
         Some(answer)
     }
 
-    /// The next answer to end, as long as there are too many bytes: one that began to wait before
-    /// `newest`, an answer of `network`.
+    /// The next answer to end while a limit is exceeded. It began to wait before `newest`, the
+    /// answer of `network` that was just added.
     fn excess(
         &self,
         most: usize,
@@ -100,13 +101,13 @@ impl Waiting {
 }
 
 impl UnreadAnswers {
-    /// `most` bytes in all, of which one network has at most a half.
+    /// The limit is `most` bytes in total, and half of that per network.
     pub fn new(most: usize) -> Self {
         UnreadAnswers { most, waiting: Mutex::default() }
     }
 
-    /// Runs a write. What it holds counts from the moment at which the client does not take it at
-    /// once: so many bytes, for a network if there is one. `None` where the answer has to end.
+    /// Runs a write. If it does not finish at once, the bytes that it holds count, for a network if
+    /// there is one. Returns `None` if the answer has to end.
     pub async fn write<T>(
         &self,
         held: impl FnOnce() -> (Option<IpAddr>, usize),
@@ -128,7 +129,7 @@ impl UnreadAnswers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an answer, and ends older ones as long as there are too many bytes. The newest stays,
+    /// Counts an answer, and ends older ones while a limit is exceeded. The newest answer stays,
     /// however large.
     fn wait(&self, network: Option<IpAddr>, bytes: usize) -> WaitingPlace<'_> {
         let ends = Arc::new(Notify::new());
@@ -162,7 +163,7 @@ mod tests {
         Some(text.parse().unwrap())
     }
 
-    /// Which of the writes has ended, once all have been polled.
+    /// Which of the writes have ended, once all have been polled.
     async fn ended(unread: &UnreadAnswers, writes: &[(Option<IpAddr>, usize)]) -> Vec<bool> {
         let writes = writes.iter().map(|(client, bytes)| async move {
             let never = pin!(pending::<()>());
@@ -178,7 +179,7 @@ mod tests {
         let (a, b) = (at("192.0.2.1"), at("192.0.2.2"));
         let writes = [(b, 50), (a, 20), (a, 20), (a, 20), (a, 5)];
         assert_eq!(ended(&unread, &writes).await, [false, true, false, false, false]);
-        // One answer that is larger than the share is written all the same.
+        // A single answer above the share is written all the same.
         assert_eq!(ended(&unread, &[(a, 10), (a, 70)]).await, [true, false]);
         assert!(unread.lock().networks.is_empty());
         assert_eq!(unread.lock().bytes, 0);
@@ -190,10 +191,11 @@ mod tests {
         let [a, b, c] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(at);
         let writes = [(b, 30), (a, 25), (a, 20), (c, 20), (None, 10)];
         assert_eq!(ended(&unread, &writes).await, [false, true, false, false, false]);
-        // Those that fill it end each other's, and not those of a light one.
+        // Networks that fill the limit end the answers of each other, not those of a network with
+        // few bytes.
         let writes = [(c, 1), (a, 50), (b, 50), (a, 50), (b, 50)];
         assert_eq!(ended(&unread, &writes).await, [false, true, true, true, false]);
-        // Trusted proxies have no share of their own.
+        // Trusted proxies (`None`) have no share per network.
         let writes = [(None, 40), (None, 40), (a, 30)];
         assert_eq!(ended(&unread, &writes).await, [true, false, false]);
     }

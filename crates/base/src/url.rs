@@ -25,7 +25,7 @@ pub fn encode(text: &str) -> String {
     encoded
 }
 
-/// The bytes, and whether every `%` had its two digits.
+/// The decoded bytes, and whether every `%` was followed by two digits.
 fn bytes(text: &str) -> (Vec<u8>, bool) {
     let (mut bytes, mut well) = (Vec::with_capacity(text.len()), true);
     let mut rest = text.as_bytes();
@@ -49,7 +49,7 @@ fn bytes(text: &str) -> (Vec<u8>, bool) {
     (bytes, well)
 }
 
-/// The byte of two hex digits, and what follows them.
+/// The byte that two hex digits denote, and the rest.
 fn encoded(digits: &[u8]) -> Option<(u8, &[u8])> {
     let ([high, low], after) = digits.split_first_chunk::<2>()?;
     let digit = |byte: &u8| char::from(*byte).to_digit(16);

@@ -1,6 +1,6 @@
-//! Enumerations whose values are words.
+//! Enumerations whose values have words.
 
-/// Declares an enumeration. Each value has one word, which stands in JSON, queries, the store and
+/// Declares an enumeration. Each value has one word, which is used in JSON, queries, the store and
 /// labels of metrics.
 #[macro_export]
 macro_rules! words {

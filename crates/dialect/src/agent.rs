@@ -14,27 +14,27 @@ use rerouter_base::error::{Error, Kind};
 
 /// How an endpoint takes what an agent adds.
 pub struct AgentRules {
-    /// The member that holds what is said before a conversation, or the conversation.
+    /// The name of the member that holds the instructions or, in chat completions, the messages.
     pub speech: &'static str,
     /// Whether that member is added where it is missing.
     pub adds_speech: bool,
-    /// Instructions as an element of that member, if it may be a list.
+    /// Makes a list element of the instructions, if that member may be a list.
     pub element: Option<fn(&str) -> Value>,
-    /// A sampling field of chat completions in the endpoint's words, if it has one.
+    /// Translates a sampling field of chat completions to this endpoint, if it has such a field.
     pub sampling: SamplingWords,
-    /// A function of chat completions as the endpoint has it.
+    /// Translates a function of chat completions to this endpoint.
     pub tool: fn(&Value) -> Cow<'_, Value>,
 }
 
-/// Maps the name and value of a field to those that the endpoint has for it.
+/// Maps the name and value of a chat completions field to the endpoint's name and value.
 type SamplingWords = for<'a> fn(&'a str, &'a Value) -> Option<(&'a str, Cow<'a, Value>)>;
 
-/// What an agent brings along.
+/// What an agent adds to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentPreset<'a> {
-    /// The alias that stands for it.
+    /// The alias that replaces `agent/<name>` in `model`.
     pub model: &'a str,
-    /// What every conversation begins with.
+    /// Instructions that every conversation begins with.
     pub instructions: Option<&'a str>,
     /// Sampling fields, in the words of chat completions.
     pub defaults: &'a Map<String, Value>,
@@ -42,12 +42,12 @@ pub struct AgentPreset<'a> {
     pub tools: &'a [Value],
 }
 
-/// Turns the body of a request for the agent into one for its alias. `model` is the span of the
-/// model in it.
+/// Turns the body of a request for the agent into a request for its alias. `model` is the span of
+/// the `model` value in the body.
 ///
 /// # Errors
-/// 400 for embeddings, for a client's tool with the name of one of the agent's, and for a member
-/// whose kind leaves no room for the agent's part.
+/// 400 for embeddings, for a client's tool that has the name of an agent's tool, and for a member
+/// whose JSON type leaves no room for the agent's part.
 pub fn apply(
     preset: &AgentPreset<'_>,
     endpoint: Endpoint,
@@ -90,15 +90,15 @@ pub fn apply(
 /// The changes of one body.
 struct Edits {
     made: Vec<Edit>,
-    /// Members that it does not have, each after a comma: they follow `model`.
+    /// Members that the body does not have, each after a comma. They are inserted behind `model`.
     members: Vec<String>,
 }
 
-/// Where a member's value stands.
+/// The type and span of a member's value.
 struct MemberValue {
     kind: JsonKind,
     span: Range<usize>,
-    /// Whether it is a string, list or object without anything in it.
+    /// Whether the value is an empty string, list or object.
     empty: bool,
 }
 
@@ -114,14 +114,14 @@ fn place(cursor: &mut Cursor<'_>) -> Result<MemberValue, JsonError> {
     Ok(MemberValue { kind, span, empty })
 }
 
-/// Passes over the client's tools, each of which needs a name that the agent's do not have.
+/// Skips the client's tools. Fails if one of them has the name of an agent's tool.
 fn read_tools(cursor: &mut Cursor<'_>, preset: &AgentPreset<'_>) -> Result<MemberValue, JsonError> {
     let (kind, start) = (cursor.kind()?, cursor.position());
     let mut empty = true;
     cursor.elements(|cursor| {
         empty = false;
         cursor.members(|cursor, name| match &*name.text() {
-            // As chat completions have it, and as the others do.
+            // Chat completions nest the name in these members; the other dialects do not.
             "function" | "custom" => {
                 cursor.members(|cursor, name| check_name(cursor, &name, preset))
             }
@@ -190,7 +190,7 @@ fn instruct(
     Ok(())
 }
 
-/// Puts the agent's tools, a list without its brackets, before the client's.
+/// Puts the agent's tools before the client's. `brought` is a JSON list without its brackets.
 fn bring(edits: &mut Edits, brought: &str, tools: Option<MemberValue>) -> Result<(), Error> {
     match tools {
         None => edits.members.push(format!(",\"tools\":[{brought}]")),
@@ -205,7 +205,7 @@ fn bring(edits: &mut Edits, brought: &str, tools: Option<MemberValue>) -> Result
     Ok(())
 }
 
-/// The first elements of the list at `span`.
+/// Inserts elements at the beginning of the list at `span`.
 fn first(span: &Range<usize>, empty: bool, mut elements: String) -> Edit {
     if !empty {
         elements.push(',');
@@ -221,17 +221,17 @@ fn member(name: &str, value: &Value) -> String {
     format!(",{}:{value}", quoted(name))
 }
 
-/// The two words of chat completions for one thing, of which providers take one.
+/// Two names that chat completions has for the same limit. Providers accept one of them.
 pub(crate) const MOST_TOKENS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
-/// Whether the client sets the field, by either of its names and in any case, as some readers
-/// ignore case.
+/// Whether the client's member is this field, by either name of a limit. Case does not count, as
+/// some providers ignore it.
 fn says(member: &MemberName<'_>, field: &str) -> bool {
     member.resembles(field)
         || (MOST_TOKENS.contains(&field) && MOST_TOKENS.iter().any(|other| member.resembles(other)))
 }
 
-/// The sampling fields in the endpoint's words.
+/// The agent's sampling fields, translated to the endpoint.
 fn sampling<'a>(preset: &AgentPreset<'a>, rules: &AgentRules) -> Vec<(&'a str, Cow<'a, Value>)> {
     let twice = preset.defaults.contains_key(MOST_TOKENS[0]);
     let fields = preset.defaults.iter().filter(|(name, _)| !twice || *name != MOST_TOKENS[1]);
@@ -243,7 +243,7 @@ pub fn function(tool: &Value, name: &str) -> Option<Value> {
     tool.pointer("/function")?.get(name).filter(|value| !value.is_null()).cloned()
 }
 
-/// The parameters of a function of chat completions. Without any it is called with none.
+/// The parameters of a function of chat completions; an empty object schema if it has none.
 pub fn parameters(tool: &Value) -> Value {
     function(tool, "parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} }))
 }

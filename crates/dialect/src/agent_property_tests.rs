@@ -1,8 +1,8 @@
-//! Any request of a client: the edits of an agent against a model that works on values.
+//! Compares the edits of an agent on arbitrary requests with a model that works on parsed values.
 
 use super::*;
 
-/// A client's value of any kind, with names that the edits are about in its depth.
+/// Any JSON value; nested objects may use names that the edits look for.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -26,7 +26,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// As a client may write it: blanks anywhere, letters as escapes, members in any order.
+/// Writes a value the way a client may: blanks anywhere, and letters as escapes.
 fn write(value: &Value, odd: &mut impl Iterator<Item = u8>, out: &mut String) {
     let blank = |odd: u8| [" ", "", "\n\t", "", "\r\n", ""][usize::from(odd % 6)];
     let text = |text: &str, odd: u8| match text.chars().next() {
@@ -52,7 +52,7 @@ fn write(value: &Value, odd: &mut impl Iterator<Item = u8>, out: &mut String) {
             for (n, (name, value)) in members.iter().enumerate() {
                 out.push_str(if n > 0 { "," } else { "" });
                 let odd_name = odd.next().unwrap();
-                // What is acted on has one spelling.
+                // The names that the gateway reads must not have escapes.
                 let is_free = ["a", "b", "metadata"].contains(&name.as_str());
                 out.push_str(&if is_free {
                     text(name, odd_name)
@@ -111,8 +111,7 @@ fn expected(body: &Value, written: &Written, endpoint: Endpoint) -> Map<String, 
     expected
 }
 
-/// Whether the client's bytes are there in their order, but for those of the model and of a null
-/// that an agent's part replaces.
+/// Whether the client's bytes occur in `made` in their order. Callers leave out the model's bytes.
 fn is_within(client: &str, made: &str) -> bool {
     let mut rest = made.bytes();
     client.bytes().all(|byte| rest.any(|other| other == byte))
@@ -156,7 +155,7 @@ proptest! {
         };
         let rules = endpoint.row().agent.as_ref().unwrap();
         let name = rules.speech;
-        // Each dialect's own refusals are not what this is about.
+        // Bodies that the dialect itself refuses are not part of this test.
         let speech = speech
             .filter(|speech| endpoint != CHAT || speech.is_array())
             .filter(|speech| endpoint != Endpoint::Responses || !speech.is_array());
@@ -165,7 +164,7 @@ proptest! {
             body.insert("model".into(), "agent/a".into());
         }
         body.extend(speech.map(|speech| (name.to_owned(), speech)));
-        // A count is one, or nothing.
+        // `max_tokens` has to be a count or null.
         let member = |(name, value): (&str, Value)| {
             (
                 name.to_owned(),
@@ -187,7 +186,7 @@ proptest! {
             made
         );
         let span = read_request(text.as_bytes(), endpoint).unwrap().model_span;
-        // Before the model and after it, all that the client wrote is there, as it wrote it.
+        // All that the client wrote before and after the model is still there.
         let (before, after) = (&text[..span.start], &text[span.end..]);
         let null = |text: &str| text.contains("null");
         if !null(&text) {
@@ -200,7 +199,7 @@ proptest! {
                 made
             );
         }
-        // What no edit touches is there at one piece.
+        // A member that no edit touches keeps its bytes.
         for (name, value) in body.as_object().unwrap() {
             if ![rules.speech, "tools", "model"].contains(&name.as_str()) {
                 let mut found = None;

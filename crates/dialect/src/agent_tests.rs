@@ -1,5 +1,4 @@
-//! Each dialect's edits, and that they are all: what the client wrote stays, byte for byte and in
-//! its meaning.
+//! The edits in each dialect. All other bytes of the client stay.
 
 #[cfg(test)]
 #[path = "agent_property_tests.rs"]

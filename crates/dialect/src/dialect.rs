@@ -1,4 +1,4 @@
-//! The dialects, and what the rest of the crate asks of one.
+//! The dialects, with methods that look up their rows.
 
 use super::usage::Usage;
 
@@ -28,27 +28,27 @@ impl Dialect {
         Dialect::TRANSLATED.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Its API, for the texts that people read.
+    /// The name of its API in texts for people.
     pub fn title(self) -> &'static str {
         self.row().title
     }
 
-    /// The tokens that a translated request asks for at most, where the client gives no limit.
+    /// The token limit of a translated request whose client gives none, if the API needs a limit.
     pub fn default_limit(self) -> Option<u64> {
         self.row().default_limit
     }
 
-    /// Whether its API counts the tokens of a prompt in an answer that can be translated.
+    /// Whether its API has a count of tokens that can be translated for other dialects.
     pub fn counts(self) -> bool {
         self.row().count.is_some()
     }
 
-    /// The usage in an answer that is no stream. One that is cut off is read up to there.
+    /// The usage in an answer that is no stream. A truncated answer is read as far as it goes.
     pub fn read_usage(self, answer: &[u8]) -> Option<Usage> {
         (self.row().usage.read)(answer)
     }
 
-    /// The usage in the last bytes of an answer.
+    /// The usage in the last bytes of an answer that is no stream.
     pub fn read_usage_at_end(self, ending: &[u8]) -> Option<Usage> {
         (self.row().usage.read_ending)(ending)
     }

@@ -26,7 +26,6 @@ impl Endpoint {
         Endpoint::CountTokens,
     ];
 
-    /// The endpoint of this name in records.
     pub fn named(word: &str) -> Option<Self> {
         Endpoint::ALL.into_iter().find(|endpoint| endpoint.as_str() == word)
     }

@@ -25,7 +25,8 @@ impl Fate {
     }
 }
 
-/// Declares the features: name in texts, fates in chat, messages, responses, Gemini, and a remark.
+/// Declares the features. Columns: name in texts, fates in chat, messages, responses and Gemini,
+/// remark.
 macro_rules! features {
     ($($feature:ident $title:literal $chat:ident $messages:ident $responses:ident $gemini:ident
        $remark:literal)*) => {
@@ -45,14 +46,14 @@ macro_rules! features {
                 }
             }
 
-            /// How it is carried, where that needs a word.
+            /// How the feature is translated, where that needs a remark; else empty.
             pub fn remark(self) -> &'static str {
                 match self {
                     $(Feature::$feature => $remark,)*
                 }
             }
 
-            /// What becomes of it in a dialect that the request did not come in.
+            /// The fate of the feature in a request that is translated to `target`.
             pub fn fate(self, target: Dialect) -> Fate {
                 use Fate::{Carried as C, Dropped as D, Refused as R};
                 let fates = match self {

@@ -1,11 +1,11 @@
-//! For each feature of the table, requests that ask for it.
+//! Sample requests for each feature of the table.
 
 use serde_json::{Value, json};
 
 use super::Dialect;
 use super::feature::Feature;
 
-/// A request of each client that uses no feature but text.
+/// A request in the client's dialect with one text and no feature.
 pub(super) fn plain(source: Dialect) -> Value {
     match source {
         Dialect::Responses => json!({"model": "m", "input": [{"role": "user", "content": "hi"}]}),
@@ -16,8 +16,8 @@ pub(super) fn plain(source: Dialect) -> Value {
     }
 }
 
-/// Requests that ask for a feature: the client's dialect, and the members beside `plain`, or a
-/// turn or part in it.
+/// Requests that use the feature: the client's dialect, and members that extend or replace those of
+/// [`plain`].
 pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
     use Dialect::{Chat as C, Messages as M, Responses as R};
     let function = json!({"type": "function", "function": {"name": "f", "strict": true}});

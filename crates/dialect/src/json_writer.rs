@@ -1,11 +1,11 @@
-//! Writes JSON text, member by member. Raw values keep their text.
+//! Writes JSON member by member. Raw values keep their text.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::neutral::json_text::push_text;
 
-/// A JSON object as text.
+/// Writes a JSON object and returns its bytes.
 pub(super) fn object(write: impl FnOnce(&mut Members<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     in_object(&mut out, write);
@@ -24,8 +24,7 @@ fn in_array(out: &mut Vec<u8>, write: impl FnOnce(&mut Items<'_>)) {
     out.push(b']');
 }
 
-/// Appends a value. What the writers of this room pass (texts, numbers, raw values) has no way to
-/// fail.
+/// Appends a value. The writers pass texts, numbers and raw values, which cannot fail.
 fn push(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     let before = out.len();
     if serde_json::to_writer(&mut *out, value).is_err() {
@@ -54,7 +53,7 @@ impl Members<'_> {
         push(self.out, value);
     }
 
-    /// Writes a member that is a text, which may be long.
+    /// Writes a member with a text value, by a writer that is fast for long texts.
     pub(super) fn text(&mut self, name: &str, text: &str) {
         self.name(name);
         push_text(text, self.out);
@@ -77,7 +76,8 @@ impl Members<'_> {
         in_array(self.out, write);
     }
 
-    /// Writes arguments as an object. A text that is none goes into the member `arguments`.
+    /// Writes a tool call's arguments as an object. A text that is no JSON object becomes its
+    /// member `arguments`.
     pub(super) fn arguments(&mut self, name: &str, arguments: &str) {
         let object = Some(arguments.trim()).filter(|text| text.starts_with('{'));
         match object.and_then(|text| serde_json::from_str::<&RawValue>(text).ok()) {

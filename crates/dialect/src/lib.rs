@@ -1,14 +1,14 @@
 //! The dialects that clients and providers speak, and the translation between them.
 //!
-//! A dialect is a folder with all that is known of it, and its rows in the tables of this file;
-//! `rows.rs` and `protocol.rs` have what a row says. The rest of the crate asks an [`Endpoint`], a
-//! [`Protocol`] or a [`Dialect`] by its methods, and never which one it is. What dialects have in
-//! common is in `request/` (the facts of a request), `stream/` (the counts of a stream), `usage.rs`
+//! Each dialect has a folder with all that is known of it, and rows in the tables of this file.
+//! `rows.rs` and `protocol.rs` declare the rows. The rest of the crate calls methods of
+//! [`Endpoint`], [`Protocol`] and [`Dialect`], and does not match on their variants. Code that
+//! dialects share is in `request/` (facts of a request), `stream/` (counts of a stream), `usage.rs`
 //! and `agent.rs`.
 //!
 //! For translation, each dialect reads its requests, answers and streams into the neutral form, and
 //! writes them from it. So N dialects need N readers and N writers. A request to a provider of the
-//! same dialect passes as bytes, and nothing of that is asked.
+//! same dialect passes as bytes, without the neutral form.
 
 // The documentation is written for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -80,7 +80,7 @@ impl Protocol {
     }
 }
 
-/// Headers of clients that providers see, whatever their dialect.
+/// Client headers that are passed to providers of every dialect.
 pub static CLIENT_HEADERS: [HeaderName; 3] =
     [chat::BETA_HEADER, messages::VERSION_HEADER, messages::BETA_HEADER];
 

@@ -1,4 +1,4 @@
-//! Reading JSON objects of a dialect: the members that it knows, and the names of all others.
+//! Reads JSON objects of a dialect: the values of known members, and the names of all others.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,13 @@ use serde_json::value::RawValue;
 use super::feature::Feature;
 use super::neutral::size;
 
-/// Members that no reader needs the value of, with the features that they stand for.
+/// Members whose values no reader needs, with the features that they belong to.
 pub(super) type Table = &'static [(&'static str, Feature)];
 
-/// Names that a table does not have, each object's at most. The next is `…`, of any number.
+/// Limit on noted names per object that are in no table. The last noted name is `more`.
 const UNLISTED: usize = 16;
 
-/// The members of an object that were not read.
+/// Members of an object that have no field in its struct.
 #[derive(Debug, Default)]
 pub(super) struct Others {
     pub(super) names: Vec<(Feature, Cow<'static, str>)>,
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for WireName<'de> {
     }
 }
 
-/// A body that does not have the shape of its dialect: the member at fault, and where.
+/// A request body with a wrong shape. The text names the member and its line and column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedRequest(pub String);
 
@@ -74,7 +74,7 @@ impl MalformedRequest {
     pub(super) const TOO_LARGE: &str = "the body has too many objects and lists";
 }
 
-/// Reads a body. The error has no value of the body in it.
+/// Parses a body. The error quotes no value of the body.
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, MalformedRequest> {
     if size::is_too_large(body) {
         return Err(MalformedRequest(MalformedRequest::TOO_LARGE.to_owned()));
@@ -87,9 +87,9 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malforme
     })
 }
 
-/// Declares an object: `name: type` or `name: type = "member"`. Each member is an `Option`, and
-/// `null` is as good as absent. The last of two members of a name counts. Names of others are in
-/// `others`, if their value is not `null`, `false` or an empty list.
+/// Declares a struct for an object, with fields `name: type` or `name: type = "member"`. Each field
+/// is an `Option`, and `null` counts as absent. Of repeated members the last wins. Names of other
+/// members go to `others`, unless their value is `null`, `false` or empty.
 macro_rules! wire_object {
     ($(#[$meta:meta])* $name:ident, $table:expr, {
         $($field:ident: $type:ty $(= $member:literal)?,)*
@@ -141,7 +141,7 @@ macro_rules! wire_object {
 
 pub(super) use wire_object;
 
-/// Whether a value says something: it is not `null`, `false`, or empty.
+/// Whether a value is other than `null`, `false` or empty.
 pub(super) struct Presence(pub(super) bool);
 
 impl<'de> Deserialize<'de> for Presence {
@@ -151,11 +151,11 @@ impl<'de> Deserialize<'de> for Presence {
     }
 }
 
-/// A text, or a list of parts: content comes as either.
+/// Message content: a text or a list of parts.
 pub(super) enum Content<P> {
     Text(String),
     Parts(Vec<P>),
-    /// An object, as results of a provider's own tools are.
+    /// A single object, such as the result of a provider's own tool.
     Other,
 }
 
@@ -190,7 +190,7 @@ impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
     }
 }
 
-/// A value that may come as a word, or as an object.
+/// A value that is either a string or an object.
 pub(super) enum WordOr<T> {
     Word(String),
     Object(T),

@@ -1,11 +1,11 @@
-//! The protocols of providers: which dialects they have, and what the head of a request says.
+//! The protocols of providers: their dialects, and the head of a request.
 
 use http::{HeaderName, HeaderValue};
 
 use super::Dialect;
 use super::endpoint::Endpoint;
 
-/// What a provider speaks.
+/// The API that a provider has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     OpenAi,
@@ -18,7 +18,7 @@ pub enum Protocol {
 /// The header that carries a provider's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHeader {
-    /// In `Authorization`, after `Bearer`.
+    /// The header is `Authorization: Bearer KEY`.
     Bearer,
     /// The key alone, in the header of this lower-case name.
     Named(&'static str),
@@ -44,24 +44,24 @@ impl KeyHeader {
     }
 }
 
-/// The head of a request to a provider, as its protocol has it.
+/// The head of a request in this protocol.
 pub(super) struct ProtocolRow {
     /// Name in documents and answers.
     pub(super) word: &'static str,
-    /// The endpoints of its API, unless the document says which a provider has.
+    /// The endpoints of its API. A document may list others for a provider.
     pub(super) endpoints: &'static [Endpoint],
-    /// The dialect of its answers, where no endpoint of clients has it.
+    /// The dialect of its answers, if no client endpoint has that dialect.
     pub(super) own_dialect: Option<Dialect>,
     pub(super) key: KeyHeader,
-    /// The header that names the version of the API, and the version that is spoken.
+    /// The header that names the API version, and the version that the gateway uses.
     pub(super) version: Option<(HeaderName, HeaderValue)>,
-    /// Whether each base URL ends in `/v1`, which people leave out.
+    /// Whether all base URLs end in `/v1`. People often leave that out.
     pub(super) is_versioned: bool,
     /// An example of a base URL.
     pub(super) example: &'static str,
     /// Whether providers take `stream_options`, by which a stream's usage is requested.
     pub(super) takes_stream_options: bool,
-    /// The path of a request to a model, where it is not the endpoint's.
+    /// The path of a request to a model, unless the endpoint's path is used.
     pub(super) model_path: Option<fn(model: &str, wanted: Wanted) -> String>,
 }
 
@@ -77,10 +77,10 @@ pub(super) static MOCK: ProtocolRow = ProtocolRow {
     model_path: None,
 };
 
-/// How a provider is asked for what an endpoint gives.
+/// How a provider gets a request for an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// In the client's words.
+    /// Untranslated.
     Native,
     /// Translated into this dialect.
     Translated(Dialect),
@@ -88,12 +88,12 @@ pub enum Way {
     Estimated,
 }
 
-/// What is wanted of a model.
+/// The kind of result that is requested from a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Answer,
     Stream,
-    /// The tokens of a prompt.
+    /// The number of tokens in the prompt.
     Count,
 }
 
@@ -116,8 +116,8 @@ impl Protocol {
         self.row().endpoints
     }
 
-    /// How a provider that has the endpoints `has` is asked for what this endpoint gives; `None` if
-    /// it cannot be. Answers of models are translated to the first endpoint that gives some.
+    /// How a provider with the endpoints `has` can serve this endpoint; `None` if it cannot.
+    /// Requests are translated for the first of its endpoints whose answers a model generates.
     pub fn way(self, has: &[Endpoint], endpoint: Endpoint) -> Option<Way> {
         if has.contains(&endpoint) {
             return Some(Way::Native);
@@ -133,17 +133,17 @@ impl Protocol {
         }
     }
 
-    /// How it carries the provider's key.
+    /// The header that carries the provider's key.
     pub fn key_header(self) -> KeyHeader {
         self.row().key
     }
 
-    /// The header that names the version of the API, and the version that is spoken.
+    /// The header that names the API version, and the version that the gateway uses.
     pub fn version(self) -> Option<&'static (HeaderName, HeaderValue)> {
         self.row().version.as_ref()
     }
 
-    /// Whether each base URL ends in `/v1`, which people leave out.
+    /// Whether all base URLs end in `/v1`. People often leave that out.
     pub fn is_versioned(self) -> bool {
         self.row().is_versioned
     }
@@ -158,8 +158,8 @@ impl Protocol {
         self.row().takes_stream_options
     }
 
-    /// The path, and query if any, of a request to a model, below the base URL. `None` where it is
-    /// the endpoint's, and the body names the model.
+    /// The path of a request to a model, with its query, below the base URL. `None` if the
+    /// endpoint's path is used and the body names the model.
     pub fn model_path(self, model: &str, wanted: Wanted) -> Option<String> {
         self.row().model_path.map(|path| path(model, wanted))
     }

@@ -1,4 +1,4 @@
-//! Answers that were kept, read for people: whatever came before a failure counts too.
+//! Reads captured answers for display. Content before a failure is kept.
 
 use super::Dialect;
 use super::neutral::answer::{Answer, AnswerContext, Failure};
@@ -14,13 +14,13 @@ use crate::wire::sse::Splitter;
 #[derive(Debug, Default)]
 pub struct RecordedAnswer {
     pub answer: Answer,
-    /// Why there is no more of it.
+    /// The reason why the answer is incomplete.
     pub failure: Option<Failure>,
-    /// What it has and the neutral form has not.
+    /// Names of parts that the neutral form cannot represent.
     pub dropped: Vec<&'static str>,
 }
 
-/// Puts events together, up to the first that is over the bounds.
+/// Collects events until the limits of an answer are exceeded.
 struct EventCollector {
     normalizer: Normalizer,
     builder: AnswerBuilder,
@@ -38,7 +38,7 @@ impl EventCollector {
     }
 }
 
-/// Reads an answer of a model in this dialect. An error in place of the answer is its failure.
+/// Reads a model's answer in this dialect. An error in place of an answer becomes `failure`.
 pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAnswer {
     let mut collector = EventCollector {
         normalizer: Normalizer::new(AnswerContext::default(), false),
@@ -51,7 +51,7 @@ pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAns
         splitter.feed(body, |event| reader.read(event, &mut |event| collector.take(event)));
         splitter.finish(|event| reader.read(event, &mut |event| collector.take(event)));
         reader.end(&mut |event| collector.take(event));
-        // Nothing follows the end of a stream that is whole.
+        // Ignored if the stream has ended properly.
         collector.take(StreamEvent::Failed(failure::ended_early()));
     } else {
         match std::str::from_utf8(body) {

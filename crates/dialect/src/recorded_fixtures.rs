@@ -1,11 +1,11 @@
-//! Exchanges with real providers (`tests/data`), for the unit tests of all rooms.
+//! Exchanges with real providers (`tests/data`), for the unit tests of several crates.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::endpoint::Endpoint;
 
-/// One recorded exchange, as far as its answer goes.
+/// A recorded exchange, without the request.
 #[derive(Deserialize)]
 pub struct Exchange {
     pub id: String,
@@ -25,7 +25,7 @@ impl Exchange {
         self.content_type.starts_with("text/event-stream")
     }
 
-    /// The data of each event, as values.
+    /// The parsed data of each event.
     pub fn events(&self) -> Vec<Value> {
         let text = self.response.replace("\r\n", "\n");
         text.split("\n\n")

@@ -1,5 +1,5 @@
-//! Answers of real providers (`tests/data`), every one: what they used, where they end, and what
-//! they amount to. What is expected is worked out apart, from their values.
+//! Every recorded answer of a real provider (`tests/data`): its usage, its end and its assembled
+//! form. Expected values are computed here from the parsed JSON.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn first(usage: &Value, pointers: &[&str]) -> Option<u64> {
     pointers.iter().find_map(|pointer| usage.pointer(pointer)?.as_u64())
 }
 
-/// What the answer says, read as its provider's documentation has it.
+/// The usage in the answer, read as the provider documents it.
 fn said(exchange: &Exchange) -> Option<Usage> {
     let written = if exchange.is_stream() {
         let mut all = json!({});
@@ -56,7 +56,7 @@ fn said(exchange: &Exchange) -> Option<Usage> {
     Some(Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens, estimated: false })
 }
 
-// The table is for whoever asks for it (`--nocapture`).
+// The table is shown with `--nocapture`.
 #[allow(clippy::print_stderr)]
 #[test]
 fn usage_is_what_every_answer_says() {
@@ -86,7 +86,7 @@ fn usage_is_what_every_answer_says() {
     }
     eprintln!("kind, host, stream: answers, with usage, prompt, cached, completion, total");
     table.iter().for_each(|(of, sums)| eprintln!("{of:?}: {sums:?}"));
-    // Refusals, and answers that were only queued, say nothing.
+    // Refusals and queued answers have no usage.
     let (answers, with_usage) =
         table.values().fold((0, 0), |(all, told), row| (all + row[0], told + row[1]));
     assert_eq!((answers, with_usage), (231, 226));
@@ -182,8 +182,7 @@ fn a_response_is_assembled_as_its_last_event_has_it_and_from_deltas_where_that_i
             assemble(Endpoint::Responses, text.as_bytes())
         };
         let cut = without(|kind| kind == "response.completed");
-        // Of one recording not all that was listed is there; what is encrypted is another text each
-        // time.
+        // One recording lacks some listed tools, and encrypted content differs each time.
         let items = |response: &Value| -> Vec<Value> {
             let listed = response["output"]
                 .as_array()
@@ -202,7 +201,7 @@ fn a_response_is_assembled_as_its_last_event_has_it_and_from_deltas_where_that_i
             (last["output"].as_array().unwrap().len(), &json!("in_progress"))
         );
         let from_deltas = without(|kind| kind == "response.completed" || kind.ends_with(".done"));
-        // What was searched for only the finished items tell.
+        // Only finished items contain what was searched for.
         let told = |response: &Value| -> Vec<Value> {
             items(response)
                 .iter()

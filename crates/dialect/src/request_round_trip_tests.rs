@@ -1,4 +1,5 @@
-//! There and back: what two dialects carry comes back as it was. And no body makes a reader panic.
+//! Features that two dialects carry survive translation there and back. No body makes a reader
+//! panic.
 
 use proptest::prelude::*;
 use serde_json::value::{RawValue, to_raw_value};
@@ -16,11 +17,11 @@ use super::request_translation::{read_request, write_request};
 const CLIENTS: [Dialect; 3] = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
 
 fn text() -> impl Strategy<Value = String> {
-    // A blank text is left out where it is forbidden.
+    // The text is never blank: some dialects forbid that, and it would be left out.
     "[a-z\"\\\\\n é😀]{0,12}x"
 }
 
-/// A part of a user's message, which both dialects take.
+/// A part of a user's message that both dialects can carry.
 fn user_part(first: Dialect, second: Dialect) -> impl Strategy<Value = Part> {
     let detail = [first, second].iter().all(|d| Feature::ImageDetail.fate(*d) == Fate::Carried);
     let detail = if detail { Just(Some("low".to_owned())).boxed() } else { Just(None).boxed() };
@@ -41,7 +42,7 @@ fn user_part(first: Dialect, second: Dialect) -> impl Strategy<Value = Part> {
     prop_oneof![4 => text().prop_map(Part::Text), 1 => image, 1 => file]
 }
 
-/// A user's message, an answer, and results if the answer calls tools.
+/// A user's message, an answer, and tool results if the answer calls tools.
 fn exchange(first: Dialect, second: Dialect) -> impl Strategy<Value = Vec<Turn>> {
     let user = prop::collection::vec(user_part(first, second), 1..4);
     let calls = prop::collection::vec(text(), 0..3);
@@ -179,7 +180,7 @@ proptest! {
     }
 }
 
-/// JSON pointers to each value.
+/// Collects the JSON pointers of all values.
 fn paths(value: &Value, path: String, found: &mut Vec<String>) {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! Requests of one dialect as requests of another.
+//! Translates requests between dialects.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -10,28 +10,28 @@ use super::neutral::request::Request;
 use super::{Dialect, chat, gemini, messages, responses};
 use rerouter_base::error::{Error, Kind};
 
-/// A request in the words of another dialect.
+/// A request in the target's dialect.
 #[derive(Debug)]
 pub struct Translated {
     pub body: Bytes,
-    /// Members of the client's request that are left out, for `x-rerouter-dropped`: letters,
-    /// digits and `_.:-`.
+    /// Members of the client's request that were left out, for `x-rerouter-dropped`. They consist
+    /// of letters, digits and `_.:-`.
     pub dropped: Vec<String>,
     /// A header that the body needs.
     pub header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// A request that would mean something else in the other dialect.
+/// A request that cannot be translated, as its meaning would change.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TranslationRefusal {
     pub feature: Feature,
-    /// The member of the client's request that asks for it.
+    /// The member of the client's request that uses the feature.
     pub member: String,
     pub target: Dialect,
 }
 
-/// Reads a request. Errors: a body that does not have the shape of its dialect, or a dialect that
-/// clients do not speak.
+/// Reads a request. Fails if the body does not have the shape of its dialect, or if the dialect has
+/// no clients.
 pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRequest> {
     match source {
         Dialect::Chat => chat::request_reader::read(body),
@@ -41,26 +41,26 @@ pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRe
     }
 }
 
-/// What a request asks for that another dialect cannot carry; `None` if it can be written in it.
+/// The first feature of the request that the target refuses; `None` if the request can be
+/// translated.
 pub fn refused(request: &Request, target: Dialect) -> Option<TranslationRefusal> {
     let refused = request.uses.iter().find(|used| used.feature.fate(target) == Fate::Refused)?;
     let member = printable(&refused.member());
     Some(TranslationRefusal { feature: refused.feature, member, target })
 }
 
-/// Writes a request in another dialect than it came in. Gemini has the model in the path, so its
-/// body names none.
+/// Writes a request in another dialect. A body for Gemini names no model, as that is in the path.
 pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, TranslationRefusal> {
     write_as(request, target, |request, dropped| match target {
         Dialect::Messages => messages::request_writer::write(request, dropped),
         Dialect::Responses => responses::request_writer::write(request),
         Dialect::Gemini => gemini::request_writer::write(request),
-        // All of a request is refused in the dialect of embeddings.
+        // No request is translated for embeddings.
         Dialect::Chat | Dialect::Embeddings => chat::request_writer::write(request),
     })
 }
 
-/// Writes the question for the tokens of a request; `None` if the dialect has none for it.
+/// Writes a request that counts the tokens of `request`; `None` if the dialect has no such request.
 pub fn write_count(request: &Request, target: Dialect) -> Option<Translated> {
     let rules = target.row().count.as_ref()?;
     write_as(request, target, |request, _| (rules.write)(request)).ok()
@@ -95,7 +95,7 @@ fn write_as(
     Ok(Translated { body, dropped, header })
 }
 
-/// Whether all thinking that is sent back was sealed by the target's dialect.
+/// Whether there is earlier thinking, all of it sealed by the target's dialect.
 fn keeps_thinking(request: &Request, target: Dialect) -> bool {
     let parts = request.turns.iter().flat_map(|turn| &turn.content);
     let mut thinking = parts.filter_map(|part| match part {
@@ -108,7 +108,7 @@ fn keeps_thinking(request: &Request, target: Dialect) -> bool {
     thinking.next().is_some_and(is_own) && thinking.all(is_own)
 }
 
-/// A name as a header can hold it.
+/// The name, with characters that a header cannot hold replaced.
 fn printable(member: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
     member.chars().take(80).map(|c| if allowed(c) { c } else { '?' }).collect()

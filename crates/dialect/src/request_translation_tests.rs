@@ -1,4 +1,4 @@
-//! Translation of recorded requests, of a sample for each feature, and of what a property makes up.
+//! Translation of recorded requests, of a sample for each feature, and of generated bodies.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn others(source: Dialect) -> impl Iterator<Item = Dialect> {
     Dialect::TRANSLATED.into_iter().filter(move |target| *target != source)
 }
 
-// The table is for whoever asks for it (`--nocapture`).
+// The table is shown with `--nocapture`.
 #[allow(clippy::print_stderr)]
 #[test]
 fn recorded_requests_are_carried_or_refused_by_a_feature() {
@@ -118,7 +118,7 @@ fn every_feature_is_carried_dropped_or_refused_as_the_table_says() {
                 assert!(before.dropped.is_empty(), "{what}");
                 match (feature.fate(target), write_request(&request, target)) {
                     (Fate::Carried, Ok(after)) => {
-                        // Gemini has the stream in the path.
+                        // For Gemini, streaming is part of the path.
                         let is_path = (feature, target) == (Feature::Stream, Dialect::Gemini);
                         assert_eq!(value(&before) == value(&after), is_path, "{what}");
                         assert!(after.dropped.is_empty(), "{what}: {:?}", after.dropped);
@@ -230,7 +230,7 @@ fn what_is_dropped_is_bounded_and_fits_a_header() {
     let dropped = translate(Dialect::Chat, Dialect::Messages, &body).unwrap().dropped;
     assert!(dropped.len() < 50 && dropped.contains(&"more".to_owned()), "{dropped:?}");
     assert!(dropped.iter().all(|name| http::HeaderValue::from_str(name).is_ok()));
-    // A refused member counts behind any number of unknown ones.
+    // A refused member is found behind any number of unknown ones.
     let body = body.replace(r#""n":1"#, r#""logprobs":true"#);
     let refused = translate(Dialect::Chat, Dialect::Messages, &body).unwrap_err();
     assert_eq!((refused.feature, refused.member.as_str()), (Feature::Logprobs, "logprobs"));

@@ -1,4 +1,4 @@
-//! What the tables say of a dialect and of an endpoint.
+//! The rows that describe a dialect and an endpoint.
 
 use http::HeaderName;
 use serde_json::Value;
@@ -11,29 +11,29 @@ use super::stream::event::StreamRules;
 use super::usage::UsageRules;
 use rerouter_base::error::Error;
 
-/// How a dialect answers.
+/// A dialect's answers.
 pub(super) struct DialectRow {
     pub(super) name: &'static str,
-    /// Its API, for the texts that people read.
+    /// The name of its API in texts for people.
     pub(super) title: &'static str,
     pub(super) stream: StreamRules,
     pub(super) usage: UsageRules,
-    /// The limit of an answer that is asked for where the client gives none; `None` where the
-    /// dialect needs none.
+    /// The token limit of a translated request whose client gives none; `None` if the dialect
+    /// requires none.
     pub(super) default_limit: Option<u64>,
-    /// How its providers count the tokens of a prompt, where clients of another dialect get that.
+    /// How the dialect's providers count the tokens of a prompt, for clients of other dialects.
     pub(super) count: Option<CountRules>,
 }
 
-/// How tokens are counted in a dialect.
+/// The requests and answers of a token count.
 pub(super) struct CountRules {
-    /// The body of the question.
+    /// Writes the body of the request.
     pub(super) write: fn(&Request) -> Vec<u8>,
-    /// The tokens in the answer.
+    /// Reads the tokens in the answer.
     pub(super) read: fn(&[u8]) -> Option<u64>,
 }
 
-/// What clients ask of an endpoint, and how.
+/// An endpoint of clients.
 pub(super) struct EndpointRow {
     /// Its name in records and signals.
     pub(super) name: &'static str,
@@ -43,12 +43,12 @@ pub(super) struct EndpointRow {
     /// Whether its requests may cost money.
     pub(super) costs: bool,
     pub(super) request: RequestRules,
-    /// How it takes what an agent adds; `None` where there are no conversations.
+    /// How the endpoint takes an agent's additions; `None` if it has no conversations.
     pub(super) agent: Option<AgentRules>,
-    /// An error of ours as the last event of a stream, by the id of the request and the sequence
-    /// number that the event has.
+    /// Writes an error of the gateway as the last event of a stream. Its arguments are the error,
+    /// the id of the request and the event's sequence number.
     pub(super) error_event: fn(&Error, &str, u64) -> String,
-    /// A whole answer as a chat completion, where it can be one.
+    /// Turns a whole answer into a chat completion, where that is possible.
     pub(super) as_chat_completion: Option<fn(Value) -> Value>,
     /// The header in which its clients look for the id of a request, beside `x-request-id`.
     pub(super) request_id: Option<HeaderName>,

@@ -1,4 +1,4 @@
-//! Answers, streams and errors of a provider in the dialect of the client.
+//! Translates answers, streams and errors of a provider to the client's dialect.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -20,7 +20,7 @@ use super::{Dialect, chat, gemini, messages, responses};
 use crate::neutral::answer_builder::COLLECT_BYTES;
 use crate::wire::sse::{self, Splitter, SseEvent};
 
-/// Whether a client's dialect has an opaque text for another's seal.
+/// Whether the client's dialect has a field that can carry another dialect's seal.
 fn has_seals(client: Dialect) -> bool {
     matches!(client, Dialect::Messages | Dialect::Responses)
 }
@@ -29,11 +29,11 @@ fn has_seals(client: Dialect) -> bool {
 #[derive(Clone, Debug)]
 pub struct TranslatedAnswer {
     pub body: Bytes,
-    /// What the client's dialect has no place for.
+    /// Names of parts that the client's dialect cannot represent.
     pub dropped: Vec<&'static str>,
 }
 
-/// Translates a whole answer of success. What cannot be read, or is an error inside, is a failure.
+/// Translates a whole successful answer. Fails if it is unreadable or contains an error.
 pub fn translate_answer(
     from: Dialect,
     to: Dialect,
@@ -45,24 +45,24 @@ pub fn translate_answer(
     match to {
         Dialect::Messages => messages::answer_writer::write(&answer, &mut out),
         Dialect::Responses => responses::answer_writer::write(&answer, &mut out),
-        // The others are of no client whose answers are translated.
+        // No other dialect has clients whose answers are translated.
         _ => chat::answer_writer::write(&answer, &mut out),
     }
     Ok(TranslatedAnswer { body: out.into(), dropped })
 }
 
-/// The count of tokens that is our estimate, for a client of messages.
+/// The gateway's own estimate, as an answer to a count in the messages dialect.
 pub fn estimated_count(tokens: u64) -> Bytes {
     messages::count(tokens, true)
 }
 
-/// Translates a count of tokens, for a client of messages.
+/// Translates a provider's token count to the messages dialect.
 pub fn translate_count(from: Dialect, body: &[u8]) -> Result<Bytes, Failure> {
     let tokens = from.row().count.as_ref().and_then(|rules| (rules.read)(body));
     Ok(messages::count(tokens.ok_or_else(failure::unreadable)?, false))
 }
 
-/// Reads a whole answer. `seals`: whether those are kept.
+/// Reads a whole answer. `seals` tells whether seals are kept.
 pub fn read_answer(
     from: Dialect,
     seals: bool,
@@ -86,18 +86,18 @@ pub fn read_answer(
     Ok((builder.finish()?, normalizer.dropped().to_vec()))
 }
 
-/// Reads a whole answer as events.
+/// Reads a whole answer as neutral events.
 pub(super) fn read_whole(from: Dialect, text: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
     match from {
         Dialect::Messages => messages::answer_reader::read(text, each),
         Dialect::Responses => responses::answer_reader::read(text, each),
         Dialect::Gemini => gemini::answer_reader::read(text, each),
-        // Embeddings are not translated.
+        // Embeddings are never translated.
         Dialect::Chat | Dialect::Embeddings => chat::answer_reader::read(text, each),
     }
 }
 
-/// Translates an answer of an error; its status stays.
+/// Translates the body of an error answer. The status is unchanged.
 pub fn translate_error(to: Dialect, status: u16, body: &[u8]) -> Bytes {
     error_body(to, &failure::read(status, body))
 }
@@ -139,11 +139,11 @@ impl StreamReader {
         }
     }
 
-    /// Reads what the bytes of an event say.
+    /// Reads an event into neutral events.
     pub(super) fn read(&mut self, event: SseEvent<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
         let data = match event {
             SseEvent::Whole(bytes) => sse::fields(bytes).data,
-            // Without its blank line the last event may be cut off.
+            // A last event without its blank line may be truncated.
             SseEvent::Rest(bytes) => sse::fields(bytes).data.filter(|data| is_whole(data)),
             SseEvent::Piece(_) => return each(StreamEvent::Failed(failure::too_long())),
         };
@@ -159,7 +159,7 @@ impl StreamReader {
         match self {
             StreamReader::Chat(reader) => reader.end(each),
             StreamReader::Gemini(reader) => reader.end(each),
-            // Their streams have a last event.
+            // Streams of these dialects have a last event.
             StreamReader::Messages(_) | StreamReader::Responses(_) => {}
         }
     }
@@ -206,7 +206,7 @@ impl StreamWriter {
     }
 }
 
-/// Translates a stream of server-sent events as it comes.
+/// Translates a stream of server-sent events as it arrives.
 #[derive(Debug)]
 pub struct StreamTranslator {
     splitter: Splitter,
@@ -219,7 +219,7 @@ impl StreamTranslator {
     pub fn new(from: Dialect, to: Dialect, context: AnswerContext) -> Self {
         let include_usage = context.include_usage;
         StreamTranslator {
-            // The last event of a response has all of it.
+            // The last event of a stream of responses contains the whole answer.
             splitter: Splitter::with_limit(COLLECT_BYTES),
             reader: StreamReader::new(from),
             normalizer: Normalizer::new(context, has_seals(to)),
@@ -227,13 +227,13 @@ impl StreamTranslator {
         }
     }
 
-    /// Takes the next bytes of the provider, cut anywhere, and appends what they amount to.
+    /// Takes bytes of the provider in chunks of any size, and appends their translation to `out`.
     pub fn feed(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
         let StreamTranslator { splitter, reader, normalizer, writer } = self;
         splitter.feed(chunk, |event| translate_event(event, reader, normalizer, writer, out));
     }
 
-    /// Ends the stream. If it is not whole, the client reads an error event.
+    /// Ends the stream. If it is incomplete, the client gets an error event.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         let StreamTranslator { splitter, reader, normalizer, writer } = self;
         splitter.finish(|event| translate_event(event, reader, normalizer, writer, out));
@@ -241,37 +241,36 @@ impl StreamTranslator {
         self.break_off(out);
     }
 
-    /// Ends a stream that broke off: the client reads an error event.
+    /// Ends a stream that broke off. The client gets an error event.
     pub fn break_off(&mut self, out: &mut Vec<u8>) {
         let StreamTranslator { normalizer, writer, .. } = self;
         let early = StreamEvent::Failed(failure::ended_early());
         normalizer.pass(early, &mut |event| writer.write(event, out));
     }
 
-    /// Whether the stream has its end, good or bad: nothing follows.
+    /// Whether the stream has ended, well or badly. Nothing follows.
     pub fn is_over(&self) -> bool {
         self.normalizer.is_over()
     }
 
-    /// Whether that end is an error.
+    /// Whether the stream ended with an error.
     pub fn has_failed(&self) -> bool {
         self.normalizer.has_failed()
     }
 
-    /// Ends the stream because the process has no memory for what is held of it.
+    /// Ends the stream because the limit on bodies in memory is reached.
     pub fn give_up(&mut self, out: &mut Vec<u8>) {
         let StreamTranslator { normalizer, writer, .. } = self;
         let full = StreamEvent::Failed(failure::no_memory());
         normalizer.pass(full, &mut |event| writer.write(event, out));
     }
 
-    /// Bytes of the answer that are held: an event that is not whole, and what its writer needs
-    /// later.
+    /// Bytes held in memory: incomplete events, and content that the writer needs later.
     pub fn held(&self) -> usize {
         self.splitter.held() + self.reader.held() + self.writer.held()
     }
 
-    /// What the client's dialect had no place for so far.
+    /// Names of the parts so far that the client's dialect cannot represent.
     pub fn dropped(&self) -> &[&'static str] {
         self.normalizer.dropped()
     }

@@ -1,5 +1,5 @@
-//! Every recorded answer and stream in each client dialect. What both say is read here from their
-//! JSON, apart from the readers.
+//! Every recorded answer and stream in each client dialect. Both sides are compared by parsing
+//! their JSON here, without the readers.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -43,10 +43,10 @@ pub(super) fn endpoint(client: Dialect) -> Endpoint {
 pub(super) struct Said {
     text: String,
     thoughts: String,
-    /// Name and parsed arguments, and the id where the provider gave one.
+    /// Name, parsed arguments, and id if the provider sent one.
     calls: Vec<(String, Value, String)>,
     pub(super) stop: &'static str,
-    /// The whole prompt, what of it was cached, the answer, and its reasoning.
+    /// Tokens of the prompt, cached, of the answer, and of its reasoning.
     usage: Option<[u64; 4]>,
 }
 
@@ -201,9 +201,9 @@ fn said_by_response(answer: &Value) -> Said {
     said
 }
 
-/// Compares what the provider's answer says with what the client reads.
+/// Asserts that the client reads what the provider's answer says.
 fn same(mut provider: Said, mut client: Said, what: &str) {
-    // A message has always usage, and calls that had no id have one.
+    // A message always has a usage. Calls without an id get one.
     if provider.usage.is_none() && client.usage == Some([0; 4]) {
         client.usage = None;
     }
@@ -269,14 +269,14 @@ fn every_recorded_stream_says_the_same_in_each_dialect() {
             }
             assert!(ends_well(&stream), "{what}: {stream}");
             let read = said(endpoint(to), &assemble(endpoint(to), stream.as_bytes()));
-            // Groq says the usage of some streams in a place of its own.
+            // Groq reports the usage of some streams in another member.
             let mut original = said(exchange.endpoint(), &whole);
             original.usage = original.usage.or(read.usage);
             if exchange.kind == "chat" {
                 original.thoughts = thoughts_of_chunks(&exchange);
             }
             same(original, said(endpoint(to), &assemble(endpoint(to), stream.as_bytes())), &what);
-            // And it is the translation of the whole.
+            // The stream agrees with the translated whole answer.
             let answer =
                 translate_answer(from, to, whole.to_string().as_bytes(), &context()).unwrap();
             let answer = said(endpoint(to), &serde_json::from_slice(&answer.body).unwrap());
@@ -287,7 +287,7 @@ fn every_recorded_stream_says_the_same_in_each_dialect() {
     assert_eq!(broken, 3);
 }
 
-/// The assembly of chat streams leaves thoughts out that stand in a list.
+/// The thoughts in chunks. The assembled answer lacks thoughts that are in a list.
 fn thoughts_of_chunks(exchange: &Exchange) -> String {
     let lines = exchange.response.lines().filter_map(|line| line.strip_prefix("data: "));
     let chunks = lines.filter_map(|data| serde_json::from_str::<Value>(data).ok());
@@ -316,7 +316,7 @@ fn a_stream_that_ends_early_is_never_whole() {
         let from = provider(&exchange).unwrap();
         let text = exchange.response.trim_end().trim_end_matches("data: [DONE]");
         let ends: Vec<usize> = text.match_indices("\n\n").map(|(at, _)| at + 2).collect();
-        // A chat stream has its reason in one of the last chunks.
+        // A chat stream has its finish reason in one of the last chunks.
         let reason = ["finish_reason\":\"s", "finish_reason\":\"l", "finish_reason\":\"t"];
         let told = reason.iter().filter_map(|word| text.find(word)).min().unwrap_or(text.len());
         for end in ends.into_iter().filter(|end| *end <= told).step_by(7) {

@@ -1,5 +1,5 @@
-//! What providers do otherwise, and what no recording shows: Gemini, tool calls side by side, ids
-//! that are missing, errors, and answers made up at random.
+//! Cases that no recording shows: Gemini, interleaved tool calls, missing ids, errors, and
+//! generated answers.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn said_of(to: Dialect, stream: &str) -> String {
     format!("{:?}", said(endpoint(to), &assemble(endpoint(to), stream.as_bytes())))
 }
 
-/// The inputs of the tool calls of a stream of messages, in order.
+/// Id, name and input of each tool call in a stream of messages.
 fn message_calls(stream: &str) -> Vec<(String, String, Value)> {
     let message = assemble(Endpoint::Messages, stream.as_bytes());
     let blocks = message["content"].as_array().unwrap().clone();
@@ -89,7 +89,7 @@ fn calls_without_an_index_or_an_id_are_told_apart() {
         let calls = message_calls(&messages);
         assert_eq!(calls.len(), 2, "{messages}");
         assert_eq!(calls[1].2, json!({ "x": 2 }));
-        // What has calls stopped for them, whatever the provider says.
+        // An answer with calls stops because of them, whatever the provider reports.
         assert!(messages.contains("\"stop_reason\":\"tool_use\""), "{messages}");
     }
     let stream = chat_chunks(&[call(Some(0), "", "look", "")], "tool_calls");
@@ -97,7 +97,7 @@ fn calls_without_an_index_or_an_id_are_told_apart() {
         let once = translated(Dialect::Chat, to, stream.as_bytes(), 64);
         assert!(once.contains("call_1_0"), "{once}");
         assert_eq!(once, translated(Dialect::Chat, to, stream.as_bytes(), 1));
-        // Without arguments a call has an empty object.
+        // A call without arguments gets an empty object.
         assert!(said_of(to, &once).contains("(\"look\", Object {}, \"call_1_0\")"), "{once}");
     }
 }
@@ -294,7 +294,7 @@ fn errors_have_the_client_s_envelope_the_status_s_type_and_the_provider_s_words(
         error["code"] = code;
         assert_eq!(told(Dialect::Chat), json!({ "error": error }));
     }
-    // Clients of Anthropic know a long prompt by these words only.
+    // Anthropic's clients recognize a long prompt by this text only.
     let mut error = of("invalid_request_error", "Too many tokens.");
     error["code"] = "context_length_exceeded".into();
     let body = json!({ "error": error });
@@ -339,7 +339,7 @@ fn text_strategy() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z\\n\"\\\\é\u{1F600} ]{1,20}", Just("\u{2028}\u{0}".to_owned())]
 }
 
-/// Parts that the neutral form and all dialects have, and no two texts beside each other.
+/// Answers of parts that all dialects have. No two texts are adjacent.
 fn answer_strategy() -> impl Strategy<Value = Answer> {
     let call = ("[a-z]{1,8}", "[a-z_]{1,8}", 0u32..99).prop_map(|(id, name, number)| {
         let arguments = format!("{{\"n\": {number}, \"exact\": 1.10e400}}");
@@ -387,7 +387,7 @@ proptest! {
             let first = written(&answer, there);
             let (mut read, dropped) = read_answer(there, true, &first, &context()).unwrap();
             prop_assert!(dropped.is_empty());
-            // Messages have no time, and always usage.
+            // Messages have no time and always a usage.
             read.created = answer.created;
             read.usage = read.usage.filter(|_| answer.usage.is_some());
             read.id = read.id.rsplit(['-', '_']).next().unwrap().to_owned();

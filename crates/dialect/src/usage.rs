@@ -1,5 +1,5 @@
-//! The usage that an answer reports, in the fields of every protocol and vendor, and our estimate
-//! where it reports none. Absurd counts are ignored: they would corrupt sums, budgets and bills.
+//! The usage that an answer reports, in the fields of every protocol and vendor, or the gateway's
+//! estimate. Implausible counts are ignored, as they would corrupt sums, budgets and bills.
 
 use std::sync::LazyLock;
 
@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 
 use crate::wire::json;
 
-/// Largest count of tokens of one kind that is believed: more would poison sums and budgets.
+/// Limit on a count of tokens. A higher count is implausible.
 pub(super) const USAGE_TOKENS: u64 = 1_000_000_000;
 
-/// Bytes of text a token, on average over English and code.
+/// Bytes of text per token, on average over English and code.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Tokens of a request and its answer.
@@ -45,7 +45,7 @@ impl Usage {
         }
     }
 
-    /// Reads a `usage` object; `None` unless it counts something.
+    /// Reads a `usage` object; `None` if it has no counts.
     pub fn read(written: &str) -> Option<Self> {
         PartialUsage::read(written)?.usage()
     }
@@ -57,18 +57,18 @@ impl Usage {
     }
 }
 
-/// How the usage of whole answers is read.
+/// Reads the usage of whole answers.
 pub(crate) struct UsageRules {
-    /// From an answer, which may be cut off.
+    /// Reads an answer, which may be truncated.
     pub read: fn(&[u8]) -> Option<Usage>,
-    /// From the last bytes of an answer.
+    /// Reads the last bytes of an answer.
     pub read_ending: fn(&[u8]) -> Option<Usage>,
 }
 
-/// The member `usage`, as all but Google have it.
+/// The rules for the member `usage`, which all dialects but Gemini have.
 pub(super) const USAGE: UsageRules = UsageRules { read, read_ending };
 
-/// Usage as reported so far: some streams report the prompt at the beginning and the output at the
+/// The usage reported so far. Some streams report the prompt at the beginning and the output at the
 /// end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialUsage {
@@ -85,7 +85,7 @@ pub struct PartialUsage {
 }
 
 impl PartialUsage {
-    /// Reads a `usage` object leniently; `None` unless it counts something.
+    /// Reads a `usage` object leniently; `None` if it has no counts.
     pub fn read(written: &str) -> Option<Self> {
         let written: UsageFields<'_> = serde_json::from_str(written).ok()?;
         let mut absurd = false;
@@ -102,7 +102,7 @@ impl PartialUsage {
             cache_written: count(written.cache_creation_input_tokens),
             ..PartialUsage::default()
         };
-        // An absurd count here is left out.
+        // An implausible total or cached count is ignored.
         let lenient = |raw: Option<&RawValue>| raw.and_then(|raw| read_count(raw.get()));
         let details = written.prompt_tokens_details.or(written.input_tokens_details);
         let details: Option<UsageDetails<'_>> =
@@ -122,7 +122,8 @@ impl PartialUsage {
         counts.then_some(told)
     }
 
-    /// Usage of which the prompt is counted with its cached part; `None` for what is not counted.
+    /// Usage whose `prompt` includes cached tokens; `None` if neither prompt nor completion is
+    /// counted.
     pub(crate) fn of_counts(
         prompt: Option<u64>,
         completion: Option<u64>,
@@ -133,7 +134,8 @@ impl PartialUsage {
         prompt.or(completion).is_some().then_some(told)
     }
 
-    /// Merges a later report: counts in a stream are totals so far.
+    /// Merges a later report. Counts in a stream are totals so far, so later ones replace earlier
+    /// ones.
     pub fn and_then(self, later: PartialUsage) -> PartialUsage {
         PartialUsage {
             prompt: later.prompt.or(self.prompt),
@@ -152,7 +154,7 @@ impl PartialUsage {
         !self.absurd && self.prompt.or(self.fresh).is_some() && self.completion.is_some()
     }
 
-    /// The usage; `None` if a count is absurd.
+    /// The usage; `None` if a count is implausible.
     pub fn usage(&self) -> Option<Usage> {
         if self.absurd {
             return None;
@@ -169,15 +171,14 @@ impl PartialUsage {
         })
     }
 
-    /// The whole prompt, with its cached part where that is counted apart.
+    /// The whole prompt, including cached tokens if they are counted apart.
     fn whole_prompt(&self) -> Option<u64> {
         self.prompt.or_else(|| {
             Some(self.fresh? + self.cache_read.unwrap_or(0) + self.cache_written.unwrap_or(0))
         })
     }
 
-    /// The usage of an answer that was cut off: what was reported of the prompt, and an estimate of
-    /// the rest.
+    /// The usage of an interrupted answer: the reported prompt, and an estimate of the rest.
     pub(crate) fn completed_by(&self, ours: Usage) -> Usage {
         let Some(told) = self.usage() else { return ours };
         let prompt_tokens = self.whole_prompt().unwrap_or(ours.prompt_tokens);
@@ -193,7 +194,7 @@ impl PartialUsage {
     }
 }
 
-/// Reads a count; `None` for what cannot be one.
+/// Reads a count; `None` if it is implausible or no whole number.
 pub(crate) fn read_count(raw: &str) -> Option<u64> {
     let whole = || raw.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     let count = raw.parse::<u64>().ok().or_else(|| whole().map(|number| number as u64))?;
@@ -211,7 +212,7 @@ struct UsageFields<'a> {
     total_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     prompt_tokens_details: Option<&'a RawValue>,
-    // Responses: the whole prompt. Messages: what the cache had no part in.
+    // Responses: the whole prompt. Messages: the prompt without cached tokens.
     #[serde(borrow)]
     input_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -222,7 +223,7 @@ struct UsageFields<'a> {
     cache_read_input_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     cache_creation_input_tokens: Option<&'a RawValue>,
-    // DeepSeek, Mistral, and what Hugging Face routes to, where they have no details.
+    // DeepSeek, Mistral and providers behind Hugging Face use these if they have no details.
     #[serde(borrow)]
     prompt_cache_hit_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -237,25 +238,25 @@ struct UsageDetails<'a> {
     cached_tokens: Option<&'a RawValue>,
 }
 
-/// The usage in an answer that is no stream. One that is cut off is read up to there.
+/// The usage in an answer that is no stream. A truncated answer is read as far as it goes.
 fn read(body: &[u8]) -> Option<Usage> {
     read_last_members(body).unwrap_or_else(|| read_whole(body))
 }
 
-/// Bytes of the end of an answer in which its usage is looked for first.
+/// Length of the answer's end in which the usage is searched first.
 const ENDING: usize = 1024;
 const NAME: &[u8] = b"\"usage\"";
 
-/// Reads the usage where it is one of the last members of the answer, as nearly all have it; `None`
-/// for any other answer. Only the end is read: from the last `"usage"` on, members up to the
-/// bracket that ends the answer. In an object of JSON these are its own, as no other bracket
+/// Reads the usage if it is among the last members of the answer, as it nearly always is; `None`
+/// for any other answer. Only the end is read: the members from the last `"usage"` up to the
+/// bracket that ends the answer. These are members of the answer itself, as no other bracket
 /// follows.
 fn read_last_members(body: &[u8]) -> Option<Option<Usage>> {
     static SEARCH: LazyLock<memmem::FinderRev<'static>> =
         LazyLock::new(|| memmem::FinderRev::new(NAME));
     let ending = body.get(body.len().saturating_sub(ENDING)..)?;
     let at = SEARCH.rfind(ending)?;
-    // After a backslash it is the end of a longer name.
+    // After a backslash, the quote belongs to a longer name.
     let is_name = at.checked_sub(1).and_then(|before| ending.get(before)) != Some(&b'\\');
     let mut usage = None;
     let read = json::read_last_members(ending.get(at..)?, |cursor, name| {
@@ -281,7 +282,7 @@ fn read_whole(body: &[u8]) -> Option<Usage> {
     }
 }
 
-/// Reads an answer that is cut off or has duplicate members; the last counts.
+/// Reads an answer that is truncated or has duplicate members. The last one wins.
 fn walk_to_usage(body: &[u8]) -> Option<Usage> {
     let mut usage = None;
     let _broken = json::read_object(body, |cursor, name| {
@@ -294,8 +295,8 @@ fn walk_to_usage(body: &[u8]) -> Option<Usage> {
     usage
 }
 
-/// The usage in the last bytes of an answer: the last member `usage` there. Within a string the
-/// quotes of such a name would be escaped.
+/// The usage in the last bytes of an answer, from its last member `usage`. The name cannot be part
+/// of a string, whose quotes would be escaped.
 fn read_ending(ending: &[u8]) -> Option<Usage> {
     let at = memmem::rfind(ending, NAME)?;
     let value = ending.get(at + NAME.len()..)?.trim_ascii_start().strip_prefix(b":")?;

@@ -1,5 +1,3 @@
-//! Usage as answers have it.
-
 use proptest::prelude::*;
 
 use super::*;
@@ -79,7 +77,7 @@ fn vendors_and_protocols_are_understood() {
             ),
             (129, Some(20), 3, 132),
         ),
-        // A gateway that counts the whole prompt as OpenAI does, and the parts as Anthropic does.
+        // A gateway that counts the whole prompt as OpenAI does, and its parts as Anthropic does.
         (
             concat!(
                 r#"{"prompt_tokens":129,"completion_tokens":3,"cache_creation_input_tokens":100,"#,
@@ -116,7 +114,7 @@ fn absurd_counts_are_not_believed() {
     ] {
         assert_eq!(Usage::read(written), None, "{written}");
     }
-    // What stands beside the counts is left out alone.
+    // An invalid detail is ignored, but the counts are kept.
     let usage = Usage::read(concat!(
         r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":-3,"#,
         r#""prompt_tokens_details":{"cached_tokens":"x"}}"#,
@@ -174,8 +172,8 @@ proptest! {
     }
 }
 
-/// Answers with a usage somewhere: among other members, before or after them, within one, in
-/// strings, twice, with an escaped name, pretty or not.
+/// Answers with a usage at any position: among other members, inside one, in strings, twice, with
+/// an escaped name, pretty-printed or not.
 fn answers() -> impl Strategy<Value = String> {
     let usage = prop::sample::select(vec![
         r#"{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}}"#,
@@ -231,7 +229,7 @@ fn of_most_answers_only_the_end_is_read() {
     ] {
         let found = read_last_members(answer.as_bytes()).unwrap().unwrap();
         assert_eq!((found.prompt_tokens, found.completion_tokens), (9, 3), "{usage}");
-        // Cut off, or with its usage first, it is read whole.
+        // An answer that is truncated, or begins with its usage, is parsed as a whole.
         assert_eq!(
             read_last_members(answer.trim_end().strip_suffix('}').unwrap().as_bytes()),
             None

@@ -1,42 +1,43 @@
-//! What the readers of a document find, beside its values.
+//! What reading a document reports beside its values.
 
 use std::collections::BTreeSet;
 
 use crate::place::Finding;
 
-/// Problems reported for one document: nobody reads more.
+/// Limit on the problems reported for one document. Nobody reads more.
 pub const DOCUMENT_PROBLEMS: usize = 100;
 
-/// Looks up a variable; the error says why it must not be used.
+/// Looks up a variable. The error says why it must not be used.
 pub type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
 
-/// Reads texts that may hold variables.
+/// Reads texts that may contain variables.
 #[derive(Clone, Copy)]
 pub struct VariableReader<'a> {
     pub lookup: &'a Lookup<'a>,
-    /// The document is from the API: it may hold credentials as `${…}` only.
+    /// Whether the document comes from the API. Such a document may contain credentials only as
+    /// `${…}`.
     pub from_api: bool,
-    /// Variables have their values, not placeholders.
+    /// Whether variables have real values instead of placeholders.
     pub expanded: bool,
-    /// Placeholders stand for variables without value and default.
+    /// Whether placeholders replace variables without value and default.
     pub no_env: bool,
-    /// Whether the query of a URL holds a credential.
+    /// Whether the query of a URL contains a credential.
     pub has_credential: fn(&str) -> bool,
-    /// Reads the certificates of authorities, in DER, from the PEM file of this path.
+    /// Reads certificates of authorities, as DER, from the PEM file at this path.
     pub load_authorities: fn(&str) -> Result<Vec<Vec<u8>>, String>,
 }
 
-/// What is wrong with a document, and how its variables are read.
+/// The problems of a document, and how its variables are read.
 #[derive(Default)]
 pub struct Diagnostics<'v> {
     faults: Vec<Finding>,
     /// Probable mistakes in a valid document.
     pub warnings: Vec<Finding>,
-    /// The environment is not read, and the document may be for another machine.
+    /// Whether the environment is not read. Then the document may be for another machine.
     pub no_env: bool,
     /// Paths of values that are unknown without the environment.
     pub unknown: BTreeSet<String>,
-    /// Reads texts that may hold variables; `None` where they were expanded before.
+    /// Reads texts that may contain variables; `None` if these were expanded before.
     pub variables: Option<VariableReader<'v>>,
 }
 
@@ -57,7 +58,8 @@ impl Diagnostics<'_> {
         self.faults.iter()
     }
 
-    /// Adds a fault of this machine: only a warning if the document may be for another one.
+    /// Adds a fault that depends on this machine. It is only a warning if the document may be for
+    /// another one.
     pub fn push_local(&mut self, fault: Finding) {
         let list = if self.no_env { &mut self.warnings } else { &mut self.faults };
         list.push(fault);

@@ -1,5 +1,5 @@
-//! Expands `${NAME}` and `${NAME:-default}` from the environment, after parsing, so that a value
-//! cannot become structure. `$${` stands for `${`. Messages never quote values.
+//! Expands `${NAME}` and `${NAME:-default}` from the environment. This happens after parsing, so
+//! that a value cannot add structure. `$${` is an escaped `${`. Messages never quote values.
 
 use crate::diagnostics::{Diagnostics, Lookup};
 use crate::place::Finding;
@@ -8,10 +8,10 @@ use crate::tree::{TreeEntry, TreeNode, TreeValue};
 /// Hint for a variable that cannot be expanded.
 pub(crate) const HINT: &str = "`${NAME}` must be set and allowed; `${NAME:-default}` may be unset";
 
-/// Why a variable cannot be expanded.
+/// The reason why a variable cannot be expanded.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ExpandError {
-    /// It has no value and no default.
+    /// The variable with this name has no value and no default.
     Unset(String),
     Wrong(String),
 }
@@ -67,8 +67,8 @@ pub fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, ExpandError> {
     Ok(out)
 }
 
-/// Expands every scalar of a tree. Without the environment, a variable without a default has an
-/// unknown value.
+/// Expands every scalar of a tree. If the environment is not read, a variable without a default has
+/// an unknown value.
 pub fn expand_tree(
     node: &TreeNode,
     path: &str,

@@ -1,5 +1,5 @@
-//! Readers of values in the tree. Each adds what is wrong to the diagnostics, so that one pass
-//! finds every problem. Messages never quote a value: it may be from the environment.
+//! Reads values of the tree. Each reader adds problems to the diagnostics, so that one pass finds
+//! all of them. Messages never quote a value, as it may come from the environment.
 
 use crate::diagnostics::Diagnostics;
 use crate::place::{Finding, Located, Position};
@@ -11,7 +11,7 @@ use crate::tree::{self, TreeEntry, TreeNode, TreeValue, join};
 pub struct Field<'a> {
     node: &'a TreeNode,
     path: String,
-    /// The entry of a mapping whose value this is.
+    /// The mapping entry that has this value, if any.
     entry: Option<&'a TreeEntry>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Field<'a> {
         &self.node.value
     }
 
-    /// The key with its place; of an item of a list an empty text with the place of the item.
+    /// The key with its place. For an item of a list it is empty, with the place of the item.
     pub fn key(&self) -> Located<String> {
         let (key, at) =
             self.entry.map_or((String::new(), self.node.at), |entry| (entry.key.clone(), entry.at));
@@ -49,7 +49,7 @@ impl<'a> Field<'a> {
         Located { value, path: self.path.clone(), at: self.node.at }
     }
 
-    /// Adds that the value has another type.
+    /// Reports that the value has another type than `wanted`.
     fn wrong<T>(&self, faults: &mut Diagnostics<'_>, wanted: &str) -> Option<T> {
         let hint = match wanted {
             "a mapping" => "for example `{ key: value }`",
@@ -65,7 +65,7 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// The scalar; the value of a variable gets the type of its text.
+    /// The scalar. A variable's value gets the type that its text has in YAML.
     fn resolved(&self) -> TreeValue {
         match &self.node.value {
             TreeValue::Text { text, plain: true } => tree::plain(text),
@@ -76,7 +76,7 @@ impl<'a> Field<'a> {
     pub fn section(&self, faults: &mut Diagnostics<'_>) -> Option<Section<'a>> {
         match &self.node.value {
             TreeValue::Map(entries) => Some(Section::new(self.key(), self.node.at, entries)),
-            // A key whose lines are all comments.
+            // A key that is followed by comments only.
             TreeValue::Null => Some(Section::new(self.key(), self.node.at, &[])),
             _ => self.wrong(faults, "a mapping"),
         }
@@ -112,7 +112,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Text that messages may quote, with its place.
+    /// The text with its place. Messages may quote it.
     pub fn name(&self, faults: &mut Diagnostics<'_>) -> Option<Located<String>> {
         self.text(faults).map(|text| self.located(text.to_owned()))
     }
@@ -149,7 +149,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Reads each item of a list, at most `most`.
+    /// Reads each item of a list of at most `most` items.
     pub fn each<T>(
         &self,
         faults: &mut Diagnostics<'_>,
@@ -166,7 +166,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A mapping with known keys. [`Section::finish`] reports the others.
+/// A mapping whose keys are known. [`Section::finish`] reports all others.
 pub struct Section<'a> {
     key: Located<String>,
     at: Position,
@@ -184,7 +184,7 @@ impl<'a> Section<'a> {
         self.key.clone()
     }
 
-    /// A value with the place of this section.
+    /// Gives a value the place of this section.
     pub fn located<T>(&self, value: T) -> Located<T> {
         Located { value, path: self.key.path.clone(), at: self.at }
     }
@@ -197,7 +197,7 @@ impl<'a> Section<'a> {
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         let unset = match &entry.node.value {
             TreeValue::Null | TreeValue::Unknown => true,
-            // `${NAME:-}` with nothing in it.
+            // A variable that expanded to nothing, such as `${NAME:-}`.
             TreeValue::Text { text, plain: true } => text.is_empty(),
             _ => false,
         };
@@ -214,7 +214,7 @@ impl<'a> Section<'a> {
         self.take(key).and_then(|field| read(&field, faults))
     }
 
-    /// The section below a key; empty if it is missing.
+    /// The section under a key; an empty section if the key is missing.
     pub fn below(&mut self, key: &'static str, faults: &mut Diagnostics<'_>) -> Section<'a> {
         let path = join(&self.key.path, key);
         let empty =
@@ -229,7 +229,7 @@ impl<'a> Section<'a> {
             || self.entries.iter().any(|entry| entry.key == key && is_unknown(entry))
     }
 
-    /// Reports a key that is not set.
+    /// Reports the key if it is not set.
     pub fn require(&mut self, key: &'static str, faults: &mut Diagnostics<'_>) {
         if self.is_set(key) {
             return;
@@ -238,8 +238,8 @@ impl<'a> Section<'a> {
         faults.push(fault.hint(Some(format!("add `{key}: …` here"))));
     }
 
-    /// Reports a key that is missing or empty: the document may be incomplete. Only an explicit
-    /// `{}` may be empty.
+    /// Reports the key if it is missing or empty, as the document may be incomplete. Only an
+    /// explicit `{}` may be empty.
     pub fn require_explicit(&mut self, key: &'static str, faults: &mut Diagnostics<'_>) {
         if self.take(key).is_none() {
             let entry = self.entries.iter().find(|entry| entry.key == key);

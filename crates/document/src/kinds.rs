@@ -1,4 +1,4 @@
-//! Kinds of values: how each is read, what its schema says, and how a default is written.
+//! Kinds of values: how they are read, their schemas, and how defaults are written.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ where
     }
 }
 
-/// A kind of its own, without a written form.
+/// A kind with its own schema and reader. Its values cannot be written.
 pub fn reader<T>(
     schema: impl Fn() -> Value,
     read: impl Fn(&Field<'_>, &mut Diagnostics<'_>) -> Option<T>,
@@ -44,7 +44,7 @@ pub fn reader<T>(
     ReaderKind { schema, read }
 }
 
-/// A kind of its own for texts of a pattern (ECMA 262). An empty pattern is any text.
+/// A kind for texts that match a pattern (ECMA 262). An empty pattern matches any text.
 pub fn text_as<T>(
     pattern: &'static str,
     read: impl Fn(&Field<'_>, &mut Diagnostics<'_>) -> Option<T>,
@@ -77,7 +77,7 @@ impl<K: ValueKind, W: Fn(&K::Value) -> Option<String>> ValueKind for ShownKind<K
     }
 }
 
-/// A kind whose values are written as by `show`.
+/// Adds to a kind how its values are written.
 pub fn written<T>(
     kind: impl ValueKind<Value = T>,
     show: impl Fn(&T) -> String,
@@ -118,7 +118,7 @@ pub fn number_in(least: u32, most: u32, hint: &'static str) -> impl ValueKind<Va
     written(reader(schema, read), ToString::to_string)
 }
 
-/// Whole percent, such as `20%`.
+/// A whole percentage, such as `20%`.
 pub fn percent(least: u16, most: u16) -> impl ValueKind<Value = u16> {
     let digits = if least > 0 { "0*[1-9][0-9]*" } else { "[0-9]+" };
     let schema = move || json!({ "type": "string", "pattern": format!("^{digits}%$") });
@@ -144,7 +144,7 @@ pub fn text() -> impl ValueKind<Value = String> {
     written(kind, |text| Value::from(text.as_str()).to_string())
 }
 
-/// Text that messages may quote, with its place.
+/// A text with its place, which messages may quote.
 pub fn quotable() -> impl ValueKind<Value = Located<String>> {
     text_as("", |f, p| f.name(p))
 }
@@ -164,7 +164,7 @@ pub fn path() -> impl ValueKind<Value = PathBuf> {
     written(reader(schema, read), |path| path.display().to_string())
 }
 
-/// One of the words, each with its value.
+/// One of these words, each of which has a value.
 pub fn words<T: Copy + PartialEq, const N: usize>(
     words: [(&'static str, T); N],
 ) -> impl ValueKind<Value = T> {
@@ -226,7 +226,7 @@ pub fn duration_in(least: Duration, most: Duration) -> impl ValueKind<Value = Du
     written(reader(schema, read), |duration| shown_duration(*duration))
 }
 
-/// A number of bytes, `least` to `most`: `64MiB`, or digits alone.
+/// A number of bytes from `least` to `most`, such as `64MiB` or digits alone.
 pub fn size<T: TryFrom<u64> + TryInto<u64> + Copy>(
     least: u64,
     most: u64,
@@ -253,7 +253,7 @@ pub fn size<T: TryFrom<u64> + TryInto<u64> + Copy>(
     written(reader(schema, read), |size: &T| shown((*size).try_into().unwrap_or(u64::MAX), &SIZES))
 }
 
-/// Bytes a second, `1KiB/s`, or 0.
+/// Bytes per second, such as `1KiB/s` or 0.
 pub fn rate() -> impl ValueKind<Value = u64> {
     let read = |field: &Field<'_>, faults: &mut Diagnostics<'_>| {
         let found = match field.value() {
@@ -272,7 +272,7 @@ pub fn rate() -> impl ValueKind<Value = u64> {
     written(kind, |rate| format!("{}/s", shown(*rate, &SIZES)))
 }
 
-/// A whole number with a unit, or up to `most` without one.
+/// The schema of a whole number with a unit, or without a unit up to `most`.
 fn measured(units: &Units, positive: bool, end: &str, most: u64) -> Value {
     let pattern = pattern(units, positive, end);
     if positive && most == 0 {
@@ -289,7 +289,7 @@ fn measured(units: &Units, positive: bool, end: &str, most: u64) -> Value {
 struct ListKind<K> {
     item: K,
     most: usize,
-    /// What is said of an empty list, if it must not be.
+    /// Message and hint for an empty list, if that is refused.
     empty: Option<(&'static str, &'static str)>,
 }
 
@@ -371,7 +371,7 @@ pub fn entries<K: ValueKind>(kind: K) -> impl ValueKind<Value = Vec<K::Value>> {
     MappedKind { kind, read, is_map: true }
 }
 
-/// A value beside its key.
+/// A value with its key.
 pub fn keyed<K: ValueKind>(kind: K) -> impl ValueKind<Value = (Located<String>, K::Value)> {
     let read = |kind: &K, field: &Field<'_>, faults: &mut Diagnostics<'_>| {
         Some((field.key(), kind.read(field, faults)?))
@@ -379,7 +379,7 @@ pub fn keyed<K: ValueKind>(kind: K) -> impl ValueKind<Value = (Located<String>, 
     MappedKind { kind, read, is_map: false }
 }
 
-/// A value with its place.
+/// A value with its place in the document.
 pub fn at<K: ValueKind>(kind: K) -> impl ValueKind<Value = Located<K::Value>> {
     let read = |kind: &K, field: &Field<'_>, faults: &mut Diagnostics<'_>| {
         kind.read(field, faults).map(|value| field.located(value))
@@ -387,17 +387,17 @@ pub fn at<K: ValueKind>(kind: K) -> impl ValueKind<Value = Located<K::Value>> {
     MappedKind { kind, read, is_map: false }
 }
 
-/// A text that may hold variables, and is secret once they are expanded.
+/// A text that may contain variables. It is secret once these are expanded.
 pub fn secret() -> impl ValueKind<Value = Located<Secret>> {
     text_as("", |field, faults| faults.variables?.secret(field, faults))
 }
 
-/// A credential: redacted from readers of the document.
+/// A credential. It is redacted when the document is shown.
 pub fn credential() -> impl ValueKind<Value = Located<Secret>> {
     text_as("", |field, faults| faults.variables?.credential(field, faults))
 }
 
-/// A value that is made of another one.
+/// A value that is computed from a value of another kind.
 pub fn mapped<K: ValueKind, T>(kind: K, make: impl Fn(K::Value) -> T) -> impl ValueKind<Value = T> {
     let read = move |kind: &K, field: &Field<'_>, faults: &mut Diagnostics<'_>| {
         kind.read(field, faults).map(&make)

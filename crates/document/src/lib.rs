@@ -1,5 +1,5 @@
-//! Documents: YAML, read by tables of keys. One pass finds every problem, with its place. The JSON
-//! Schemas and the rows of the references come from the same tables. The only user of the YAML
+//! Reads YAML documents by tables of keys. One pass finds every problem, with its place. The JSON
+//! Schemas and the rows of the reference come from the same tables. Only this crate uses the YAML
 //! parser.
 
 // The documentation is written for readers of the source, who see private items.

@@ -1,4 +1,4 @@
-//! Values with their place, and what is wrong there.
+//! Values with their places, and problems at these places.
 
 /// A position in a document. Lines and columns count from one, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
-    /// A problem with this value.
+    /// Reports a problem with this value.
     pub fn fault(&self, message: impl Into<String>) -> Finding {
         Finding { path: self.path.clone(), at: self.at, message: message.into(), hint: None }
     }

@@ -1,4 +1,4 @@
-//! JSON Schemas (draft 7) of documents, for editors, and the rows of their references.
+//! JSON Schemas (draft 7) of documents, for editors, and the rows of the reference.
 
 use serde_json::{Map, Value, json};
 
@@ -57,7 +57,7 @@ fn allow_variables(schema: &mut Value) {
     add_type(schema, "string");
 }
 
-/// The schema as a file for editors, which show descriptions as plain text.
+/// The schema as a file for editors. Links are removed, as editors show descriptions as plain text.
 pub fn schema_text(schema: &Value) -> String {
     let mut schema = schema.clone();
     without_links(&mut schema);
@@ -75,7 +75,7 @@ fn without_links(schema: &mut Value) {
     }
 }
 
-/// Markdown without the targets of links: `[text](target)` becomes `text`.
+/// Markdown with each link `[text](target)` replaced by `text`.
 fn plain(markdown: &str) -> String {
     let mut pieces = markdown.split("](");
     let mut text = pieces.next().unwrap_or_default().to_owned();
@@ -88,22 +88,22 @@ fn plain(markdown: &str) -> String {
     text
 }
 
-/// A key that holds a value, not a section.
+/// A key with a value that is not a section.
 pub struct KeyEntry {
-    /// `listeners[].address`; `providers.NAME` for a section whose names are free.
+    /// Path such as `listeners[].address`, or `providers.NAME` in a section whose keys are names.
     pub path: String,
     pub default: String,
     pub about: String,
 }
 
 impl KeyEntry {
-    /// The row of a reference.
+    /// The row of the reference, as Markdown.
     pub fn row(&self) -> String {
         format!("| `{}` | {} | {} |", self.path, self.default, self.about)
     }
 }
 
-/// The keys of a record, in the order of its rows.
+/// The keys of a document, in the order of their rows.
 pub fn keys<T: KeyTable>() -> Vec<KeyEntry> {
     let mut found = Vec::new();
     note(&object::<T>(), "", &mut found);

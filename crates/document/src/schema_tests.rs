@@ -1,4 +1,4 @@
-//! A schema takes and refuses what the reader of the same row does.
+//! A schema accepts and refuses the same documents as the reader of the same table.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -110,7 +110,7 @@ const PROBES: [&str; 46] = [
     "{ a: {} }",
 ];
 
-/// The problems of a document, after its variables were expanded.
+/// The problems of a document, whose variables are expanded first.
 fn problems(text: &str) -> Vec<crate::place::Finding> {
     let mut faults = Diagnostics::default();
     let lookup = |_: &str| Ok(Some("7".to_owned()));
@@ -130,7 +130,7 @@ fn readers_and_schemas_agree() {
             let pairs = if row.key == "pairs" { "" } else { "pairs: { a: b }\n" };
             let text = format!("{pairs}{}: {probe}\n", row.key);
             let found = problems(&text);
-            // Any text is a text for a schema: of some readers the bounds are narrower.
+            // Schemas accept any text with variables, but some readers have narrower bounds.
             let beyond = |message: &str| message.starts_with("must be a share");
             let is_valid = validator.is_valid(&as_json(&text));
             if found.is_empty() || !found.iter().all(|found| beyond(&found.message)) {

@@ -1,6 +1,7 @@
 //! Suggestions for misspelt names in documents and expressions.
 
-/// The name in `known` with the smallest edit distance to `word`, at most a third of its length.
+/// The name in `known` with the smallest edit distance to `word`. The distance may be a third of
+/// the length at most.
 fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > 128 {
         return None;

@@ -1,5 +1,5 @@
-//! Tables of keys: one row a key, from which the record, its reader, its defaults, the JSON Schema
-//! and the reference come.
+//! Tables of keys. Each row declares a key. A record, its reader, its defaults, the JSON Schema and
+//! the reference come from the rows.
 
 use std::marker::PhantomData;
 
@@ -9,21 +9,21 @@ use crate::diagnostics::Diagnostics;
 use crate::field::{Field, Section};
 use crate::tree;
 
-/// A record that is read from a section of a document. [`section!`](crate::section) makes it.
+/// A record that is read from a section of a document. [`section!`](crate::section) implements it.
 pub trait KeyTable: Sized {
-    /// Reads every key. `None` where one that the record cannot be without is missing or wrong.
+    /// Reads every key. Returns `None` if a key that the record needs is missing or wrong.
     fn read(section: &mut Section<'_>, faults: &mut Diagnostics<'_>) -> Option<Self>;
 
     fn rows() -> Vec<TableRow>;
 }
 
-/// What is said of a key.
+/// The description of a key.
 pub struct TableRow {
     pub key: &'static str,
-    /// One line of Markdown, with blanks around it.
+    /// One line of Markdown, with a blank at its beginning and end.
     pub about: &'static str,
     pub required: bool,
-    /// The default as a document writes it.
+    /// The default in the form of a document.
     pub default: Option<String>,
     /// JSON Schema of the value.
     pub schema: Value,
@@ -33,13 +33,13 @@ pub struct TableRow {
 pub trait ValueKind {
     type Value;
 
-    /// Reads the value. What is wrong with it goes to the diagnostics.
+    /// Reads the value. Problems are added to `faults`.
     fn read(&self, field: &Field<'_>, faults: &mut Diagnostics<'_>) -> Option<Self::Value>;
 
     /// JSON Schema of the value.
     fn schema(&self) -> Value;
 
-    /// A value as a document writes it; `None` where it has no short form.
+    /// The value in the form of a document; `None` if it has no short form.
     fn show(&self, _value: &Self::Value) -> Option<String> {
         None
     }
@@ -78,7 +78,7 @@ impl TableRow {
     }
 }
 
-/// The schema of a record.
+/// The JSON Schema of a record.
 pub fn object<T: KeyTable>() -> Value {
     let rows = T::rows();
     let required: Vec<&str> = rows.iter().filter(|row| row.required).map(|row| row.key).collect();
@@ -101,7 +101,7 @@ fn property(row: TableRow) -> Value {
     found.extend(row.default.as_deref().map(|default| ("default".to_owned(), as_json(default))));
     found.extend(row.schema.as_object().cloned().unwrap_or_default());
     if !row.required {
-        // `null` is as if the key was missing.
+        // `null` counts as a missing key.
         add_type(&mut found, "null");
         if let Some(Value::Array(words)) = found.get_mut("enum") {
             words.push(Value::Null);
@@ -110,7 +110,7 @@ fn property(row: TableRow) -> Value {
     found.into()
 }
 
-/// Adds a type to those that a schema allows, if it names any.
+/// Adds a type to those that a schema allows. A schema without types allows all.
 pub(crate) fn add_type(schema: &mut Map<String, Value>, word: &str) {
     let Some(types) = schema.get_mut("type") else { return };
     let mut list = types.as_array().cloned().unwrap_or_else(|| vec![types.clone()]);
@@ -120,14 +120,14 @@ pub(crate) fn add_type(schema: &mut Map<String, Value>, word: &str) {
     *types = list.into();
 }
 
-/// A text of YAML as JSON.
+/// Converts YAML to JSON.
 pub(crate) fn as_json(text: &str) -> Value {
     let parsed = tree::parse(text).ok();
     let text = parsed.map(|parsed| tree::canonical(&parsed.root)).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Reads a section with known keys.
+/// Reads a section and reports its unknown keys.
 pub fn whole<T: KeyTable>(mut section: Section<'_>, faults: &mut Diagnostics<'_>) -> Option<T> {
     let found = T::read(&mut section, faults);
     section.finish(faults);
@@ -137,18 +137,19 @@ pub fn whole<T: KeyTable>(mut section: Section<'_>, faults: &mut Diagnostics<'_>
 /// Declares a record with a row for each key of a section:
 ///
 /// ```text
-/// /// What it is, in Markdown.
+/// /// Description in Markdown.
 /// pub key: Type = kind(…), RULE;
 /// ```
 ///
-/// The rule says what a missing key means. Without a rule the type is an `Option`. `or EXPRESSION`
-/// gives a default. `required` reports the key, and the record is dropped. `report EXPRESSION`
-/// reports the key, and goes on with a value. `explicit` reports a key that is missing or empty,
-/// and goes on with nothing. Three rules have no kind: with `section` the type is such a record,
-/// with `key` the field is the key of the section itself, and with `derived` it is no key.
+/// The rule decides what happens if the key is missing. Without a rule the type is an `Option`. `or
+/// EXPRESSION` sets a default. `required` reports the key, and no record is made. `report
+/// EXPRESSION` reports the key, and uses the value. `explicit` reports a key that is missing or
+/// empty, and uses an empty value. Three rules have no kind: with `section` the type is another
+/// such record, with `key` the field is the key of the section itself, and with `derived` the field
+/// is not a key.
 ///
-/// `: Default` behind the name makes a `Default` of the defaults. `check NAME` behind the rows
-/// names a method that looks at several keys at once.
+/// `: Default` after the name implements `Default` by the defaults. `check NAME` after the rows
+/// names a method that checks several keys together.
 #[macro_export]
 macro_rules! section {
     (
@@ -183,7 +184,8 @@ macro_rules! section {
                 struct Found {
                     $($key: Option<$type>,)+
                 }
-                // All keys are read before any is missed. No local variable has the name of a key.
+                // All keys are read before a missing one ends the reading. No local variable has
+                // the name of a key.
                 let found = Found {
                     $(
                         $key: $crate::section!(

@@ -1,5 +1,5 @@
-//! A document as a tree with the place of each value: YAML 1.2 core schema, which includes JSON.
-//! Aliases, anchors, tags, duplicate keys and deep nesting are refused: a small text is a small
+//! A document as a tree of values with places: YAML 1.2 core schema, which includes JSON. Aliases,
+//! anchors, tags, duplicate keys and deep nesting are refused, so that a small text makes a small
 //! tree.
 
 use std::borrow::Cow;
@@ -11,10 +11,10 @@ use crate::diagnostics::DOCUMENT_PROBLEMS;
 use crate::place::{Finding, Position};
 use rerouter_base::bounds;
 
-/// Nesting of a configuration document: real ones need six.
+/// Limit on the nesting of a document. Real ones need six levels.
 const DOCUMENT_DEPTH: usize = 32;
 
-/// A value and where it begins.
+/// A value and the position where it begins.
 #[derive(Clone)]
 pub struct TreeNode {
     pub at: Position,
@@ -24,7 +24,7 @@ pub struct TreeNode {
 /// What a node holds.
 #[derive(Clone)]
 pub enum TreeValue {
-    /// The value of a variable that is not read.
+    /// The value of a variable that was not looked up.
     Unknown,
     /// `null`, `~` or nothing.
     Null,
@@ -32,7 +32,7 @@ pub enum TreeValue {
     Int(i64),
     /// A finite number that is not whole.
     Float(f64),
-    /// `plain`: written without quotes.
+    /// `plain` if it was written without quotes.
     Text {
         text: String,
         plain: bool,
@@ -66,19 +66,19 @@ impl TreeValue {
     }
 }
 
-/// Hint for a text that is not YAML.
+/// Hint for a text that is not valid YAML.
 const SYNTAX: &str = "check quotes, brackets and indentation here and above";
 const ALIASES: &str = "aliases (`*name`) are not supported";
 
-/// A document without syntax errors.
+/// A document without syntax errors, but maybe with duplicate keys.
 pub struct Parsed {
-    /// The document. Of duplicate keys it has the first.
+    /// The document, with the first of duplicate keys.
     pub root: TreeNode,
     /// A fault for each duplicate key.
     pub duplicates: Vec<Finding>,
 }
 
-/// Parses one document, up to its first syntax error.
+/// Parses one document. Stops at the first syntax error.
 pub fn parse(text: &str) -> Result<Parsed, Vec<Finding>> {
     if text.len() > bounds::DOCUMENT_BYTES {
         return Err(vec![fault(
@@ -99,7 +99,7 @@ pub fn parse(text: &str) -> Result<Parsed, Vec<Finding>> {
     }
 }
 
-/// Joins the surrogate pairs of a JSON document (RFC 8259 section 7), which YAML does not know.
+/// Joins the surrogate pairs in a JSON document (RFC 8259 section 7), which YAML does not know.
 fn join_surrogates(text: &str) -> Cow<'_, str> {
     let pairs = text.contains("\\ud") || text.contains("\\uD");
     if !pairs || serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
@@ -127,7 +127,7 @@ fn join_surrogates(text: &str) -> Cow<'_, str> {
                 out.push(joined);
                 12
             }
-            // Skips an escaped backslash whole, which begins no escape.
+            // Skips both characters of an escape. The second one may be a backslash.
             None => {
                 let length = 1 + escape.chars().nth(1).map_or(0, char::len_utf8);
                 out.push_str(escape.get(..length).unwrap_or(""));
@@ -303,8 +303,8 @@ fn marked(at: Position, path: &str) -> Finding {
     )
 }
 
-/// Resolves an unquoted scalar by the core schema (YAML 1.2.2 section 10.3.2), without octal and
-/// infinite numbers.
+/// Resolves an unquoted scalar by the core schema (YAML 1.2.2 section 10.3.2), but without octal
+/// and infinite numbers.
 pub(crate) fn plain(text: &str) -> TreeValue {
     let number = text.strip_prefix(['-', '+']).unwrap_or(text);
     match text {
@@ -331,8 +331,8 @@ pub(crate) fn plain(text: &str) -> TreeValue {
     TreeValue::Text { text: text.to_owned(), plain: true }
 }
 
-/// The tree as canonical JSON: sorted keys, no blanks, no comments. Two spellings of a document
-/// have the same canonical form.
+/// The tree as canonical JSON, with sorted keys, without blanks and comments. Documents with the
+/// same content have the same canonical form.
 pub fn canonical(node: &TreeNode) -> String {
     let mut out = String::new();
     write_canonical(node, &mut out);

@@ -1,8 +1,8 @@
-//! Whole numbers with a unit: durations, sizes.
+//! Whole numbers with a unit, such as durations and sizes.
 
 use std::time::Duration;
 
-/// Units with their factors, the smallest first.
+/// Units with their factors, smallest first.
 pub(crate) type Units = [(&'static str, u64); 5];
 
 /// Durations, in milliseconds.
@@ -21,7 +21,7 @@ pub(crate) fn measure(text: &str, units: &Units) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// A number with the largest unit that divides it.
+/// Writes a number with the largest unit that divides it.
 pub(crate) fn shown(value: u64, units: &Units) -> String {
     let fits = units.iter().rev().find(|(_, factor)| value.is_multiple_of(*factor) && value > 0);
     fits.map_or_else(
@@ -34,7 +34,7 @@ pub(crate) fn shown_duration(value: Duration) -> String {
     shown(u64::try_from(value.as_millis()).unwrap_or(u64::MAX), &DURATIONS)
 }
 
-/// A pattern of JSON Schema: digits and one of the units.
+/// A JSON Schema pattern of digits and one of the units.
 pub(crate) fn pattern(units: &Units, positive: bool, end: &str) -> String {
     let digits = if positive { "0*[1-9][0-9]*" } else { "[0-9]+" };
     let units = units.map(|(unit, _)| unit).join("|");

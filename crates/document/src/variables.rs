@@ -1,4 +1,4 @@
-//! Texts of a document that may hold variables and credentials.
+//! Reads texts of a document that may contain variables and credentials.
 
 use crate::diagnostics::{Diagnostics, VariableReader};
 use crate::expand::{self, ExpandError, expand};
@@ -6,17 +6,17 @@ use crate::field::Field;
 use crate::place::Located;
 use rerouter_base::secret::Secret;
 
-/// Stands for the values of variables that are not read: a host that does not exist (RFC 2606).
+/// The placeholder for variables that are not looked up. This host does not exist (RFC 2606).
 const PLACEHOLDER: &str = "unexpanded.invalid";
 
-/// The placeholder of a variable. It has the name of the variable, so that two variables are not
-/// mistaken for one credential.
+/// The placeholder of one variable. It contains the variable's name, so that different variables
+/// are not taken for the same credential.
 pub fn placeholder(name: &str) -> String {
     format!("{}.{PLACEHOLDER}", name.replace('_', "-"))
 }
 
 impl VariableReader<'_> {
-    /// A credential: redacted from readers of the document.
+    /// Reads a credential. It is redacted when the document is shown.
     pub fn credential(
         &self,
         field: &Field<'_>,
@@ -40,7 +40,7 @@ impl VariableReader<'_> {
         self.secret(field, faults)
     }
 
-    /// A text that may hold variables, and is secret once they are expanded.
+    /// Reads a text that may contain variables. It is secret once these are expanded.
     pub fn secret(
         &self,
         field: &Field<'_>,
@@ -62,13 +62,14 @@ impl VariableReader<'_> {
         }
     }
 
-    /// Whether an expanded text holds the values of all its variables.
+    /// Whether an expanded text contains the real values of all its variables.
     pub fn knows(&self, text: &Secret) -> bool {
         self.expanded && !text.expose().contains(PLACEHOLDER)
     }
 }
 
-/// Whether a text only names its credential: variables without defaults, perhaps after a scheme.
+/// Whether a text only refers to its credential: variables without defaults, optionally after a
+/// scheme.
 pub fn is_by_name(text: &str) -> bool {
     let text = ["Bearer ", "Basic ", "Token "]
         .iter()

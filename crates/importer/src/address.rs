@@ -1,4 +1,4 @@
-//! Names of models, and addresses of providers.
+//! Names of models and addresses of providers.
 
 use serde_json::{Map, Value, json};
 
@@ -21,8 +21,8 @@ pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The model of a target, for a name that clients ask for. What the `*` of the name stands for
-/// goes to the place of the model's.
+/// The model in a target, for clients that ask for `name`. If `name` ends in `*`, the rest that it
+/// matches replaces the `*` of `model`.
 pub(super) fn pattern(name: &str, model: &str) -> Result<String, &'static str> {
     check_name(name)?;
     let of_name = name.strip_suffix('*');
@@ -40,7 +40,7 @@ pub(super) fn pattern(name: &str, model: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Preset or protocol, and base URL.
+/// The preset or protocol of a provider, and its base URL.
 pub(super) fn address(
     provider: &LitellmProvider,
     given: Option<&str>,

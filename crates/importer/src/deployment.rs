@@ -1,4 +1,4 @@
-//! The entries of `model_list`, as targets of providers.
+//! Reads the entries of `model_list` as targets of providers.
 
 use serde_json::{Map, Value, json};
 
@@ -10,24 +10,24 @@ use super::settings::LitellmDefaults;
 use rerouter_base::secret::is_credential;
 use rerouter_routing::PROVIDER_CONCURRENCY;
 
-/// An entry that is carried.
+/// An entry that is imported.
 #[derive(Debug)]
 pub(super) struct LitellmDeployment {
-    /// What clients ask for; several entries may have the same.
+    /// The name that clients ask for. Several entries may share it.
     pub(super) name: String,
-    /// `model_info.id`, which fallbacks may name.
+    /// `model_info.id`. Fallbacks may refer to it.
     pub(super) id: Option<String>,
     pub(super) target: String,
-    /// Its share among those of its name, by what the entry has: weight, requests or tokens a
-    /// minute.
+    /// Weight, requests per minute and tokens per minute of the entry. They determine its share
+    /// among the entries with its name.
     pub(super) shares: [Option<f64>; 3],
-    /// Its place among those of its name, the lowest first.
+    /// The rank among the entries with its name, lowest first.
     pub(super) order: Option<f64>,
-    /// Requests with one of these tags go there.
+    /// Requests with one of these tags use this entry.
     pub(super) tags: Vec<String>,
 }
 
-/// What `model_list` becomes.
+/// The result of reading `model_list`.
 #[derive(Debug, Default)]
 pub(super) struct DeploymentList {
     /// Providers by name, with their settings.
@@ -35,13 +35,13 @@ pub(super) struct DeploymentList {
     /// Prices and abilities of targets.
     pub(super) models: Vec<(String, Map<String, Value>)>,
     pub(super) deployments: Vec<LitellmDeployment>,
-    /// Settings of each provider with its key in clear text, to tell providers apart.
+    /// The settings of each provider with its plain key, by which equal providers are recognized.
     identities: Vec<Map<String, Value>>,
 }
 
 const NO_ENDPOINT: &str = "no endpoint of this mode is served";
 
-/// Modes that no endpoint serves.
+/// Modes for which the gateway has no endpoint.
 const MODES: [&str; 13] = [
     "image_generation",
     "image_edit",
@@ -58,7 +58,7 @@ const MODES: [&str; 13] = [
     "vector_store",
 ];
 
-/// How names of models begin that no endpoint serves, where an entry has no mode.
+/// Prefixes of models for which the gateway has no endpoint. They count if an entry has no mode.
 const UNSERVED: [&str; 8] = [
     "rerank",
     "whisper",
@@ -70,7 +70,7 @@ const UNSERVED: [&str; 8] = [
     "omni-moderation",
 ];
 
-/// Reads the entries; what cannot be carried is noted.
+/// Reads the entries. Whatever cannot be imported is noted.
 pub(super) fn deployments(
     configuration: &Value,
     defaults: &LitellmDefaults,
@@ -144,7 +144,7 @@ impl EntryReader<'_> {
         if !model.contains("${") {
             list.add_model(&target, model_settings(&params, info));
         }
-        // Both places are in use.
+        // LiteLLM configurations use either place.
         let share = |key: &str| {
             number(get(key)).or_else(|| number(self.entry.get(key))).filter(|n| *n > 0.0)
         };
@@ -166,7 +166,7 @@ impl EntryReader<'_> {
         Ok(())
     }
 
-    /// The parameters, with those of the credentials that they name.
+    /// The parameters, merged with the credentials that they refer to.
     fn params(&self) -> Result<Map<String, Value>, &'static str> {
         let params = self.entry.get("litellm_params").and_then(Value::as_object);
         let mut params = params.ok_or("`litellm_params` is missing")?.clone();
@@ -182,7 +182,7 @@ impl EntryReader<'_> {
         Ok(params)
     }
 
-    /// The settings of the provider. A key in clear text is in them as it is.
+    /// The settings of the provider. A plain key is still in them.
     fn provider(
         &self,
         provider: &LitellmProvider,
@@ -260,14 +260,14 @@ impl EntryReader<'_> {
     }
 }
 
-/// The variable for a key that was in clear text.
+/// The variable that replaces a plain key.
 fn literal_variable(provider: &str) -> String {
     format!("IMPORTED_{}_API_KEY", provider.to_uppercase().replace('-', "_"))
 }
 
 impl DeploymentList {
-    /// The name of the provider with these settings, a new one if need be. `literal` is told of a
-    /// key in clear text, which is replaced by a variable.
+    /// Returns the name of the provider with these settings, which is added if it is new. `literal`
+    /// is called with the name if the key is plain text. A variable then replaces the key.
     fn provider(
         &mut self,
         prefix: &str,
@@ -303,7 +303,7 @@ impl DeploymentList {
         }
     }
 
-    /// The variables that the providers read, each once.
+    /// The variables in the providers' settings, each once.
     pub(super) fn variables(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (_, settings) in &self.providers {

@@ -1,5 +1,5 @@
-//! The names that clients ask for, each with its targets: those of its own entries, then those that
-//! it falls back to.
+//! The names that clients ask for, with their targets: first those of the name's own entries, then
+//! those of its fallbacks.
 
 use serde_json::Value;
 
@@ -12,20 +12,20 @@ use rerouter_routing::{ATTEMPTS_MAX, WEIGHT_MAX};
 /// The targets of one name.
 #[derive(Debug)]
 pub(super) struct ModelGroup {
-    /// What clients ask for.
+    /// The name that clients ask for.
     pub(super) name: String,
     pub(super) recipe: String,
     pub(super) strategy: &'static str,
-    /// Targets, with weights where the strategy has them.
+    /// Targets, with weights if the strategy uses them.
     pub(super) targets: Vec<(String, Option<f64>)>,
-    /// Attempts in all; `None`: the default.
+    /// Number of attempts in total; `None` for the default.
     pub(super) attempts: Option<usize>,
 }
 
-/// What an attempt in all is without a setting.
+/// Default number of attempts in total.
 const ATTEMPTS: usize = 3;
 
-/// A group for each name of the entries, in their order.
+/// Makes a group for each name in the entries, in order.
 pub(super) fn groups(
     deployments: &[LitellmDeployment],
     defaults: &LitellmDefaults,
@@ -48,7 +48,7 @@ pub(super) fn groups(
             );
         }
         for target in &later {
-            // A weight of 0 is tried last.
+            // A target with weight 0 is tried last.
             add(&mut targets, target, weights.as_ref().map(|_| 0.0));
         }
         let wanted = defaults
@@ -66,7 +66,7 @@ pub(super) fn groups(
     groups
 }
 
-/// Every name with its recipe: those of the groups, and their aliases.
+/// All names with their recipes: those of the groups, and their aliases.
 pub(super) fn names(
     configuration: &Value,
     groups: &[ModelGroup],
@@ -95,7 +95,7 @@ fn of_name<'d>(deployments: &'d [LitellmDeployment], name: &str) -> Vec<&'d Lite
     deployments.iter().filter(|deployment| deployment.name == name).collect()
 }
 
-/// The entries that requests without a tag go to, in their order.
+/// The entries that serve requests without a tag, in order.
 fn for_all<'d>(
     mut own: Vec<&'d LitellmDeployment>,
     defaults: &LitellmDefaults,
@@ -114,7 +114,7 @@ fn for_all<'d>(
     own
 }
 
-/// A target once; the same entry may be there twice.
+/// Adds a target unless it is there already, as several entries may have it.
 fn add(targets: &mut Vec<(String, Option<f64>)>, target: &str, weight: Option<f64>) {
     if targets.iter().all(|(known, _)| known != target) {
         targets.push((target.to_owned(), weight));
@@ -149,7 +149,7 @@ fn later(
     targets
 }
 
-/// The targets of a name: by the name itself, by the id of an entry, or by a pattern.
+/// The targets of a name, found by an equal name, by the id of an entry, or by a pattern.
 fn resolve(deployments: &[LitellmDeployment], name: &str) -> Vec<String> {
     let exact = deployments
         .iter()
@@ -167,7 +167,7 @@ fn resolve(deployments: &[LitellmDeployment], name: &str) -> Vec<String> {
     of_pattern.map(|one| one.target.replace("${match}", rest)).collect()
 }
 
-/// The strategy, and the weights if it has them.
+/// The strategy of a name, and the weights if the strategy uses them.
 fn strategy(
     own: &[&LitellmDeployment],
     falls_back: bool,
@@ -214,7 +214,7 @@ fn strategy(
     ("weighted", Some(own.iter().map(share).collect()))
 }
 
-/// A name for the recipe: letters, digits and `-`, not taken yet.
+/// A free name for the recipe, of letters, digits and `-_.`.
 fn recipe(name: &str, groups: &[ModelGroup]) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     let mut base: String = name.chars().map(plain).take(40).collect();

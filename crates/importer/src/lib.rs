@@ -1,5 +1,5 @@
-//! The configuration of a LiteLLM proxy as a routing document. What cannot be carried is listed,
-//! each with its reason.
+//! Converts the configuration of a LiteLLM proxy to a routing document. Everything that cannot be
+//! converted is listed with its reason.
 
 // The documentation is written for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -24,15 +24,15 @@ use self::notes::Notes;
 pub struct LitellmImport {
     /// The routing document, as YAML.
     pub routing: String,
-    /// Lines on what was not carried, each with its place and its reason.
+    /// Lines on what was not imported, with place and reason.
     pub notes: Vec<String>,
     /// Variables that the routing document reads.
     pub variables: Vec<String>,
-    /// Number of names that clients may ask for.
+    /// Number of names that clients can ask for.
     pub names: usize,
 }
 
-/// Reads a configuration, as its YAML says it.
+/// Converts a configuration, which was parsed from YAML.
 pub fn import(configuration: &Value) -> LitellmImport {
     let mut notes = Notes::default();
     let defaults = settings::read(configuration, &mut notes);

@@ -1,15 +1,15 @@
-//! What was not carried, and values that LiteLLM reads from the environment.
+//! Notes on what was not imported, and readers of LiteLLM's values.
 
 use serde_json::Value;
 
-/// Lines on what was not carried.
+/// Lines on what was not imported.
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) lines: Vec<String>,
 }
 
 impl Notes {
-    /// Adds one. The value itself is not named: it may be a credential.
+    /// Adds a line. It must not contain the value, which may be a credential.
     pub(super) fn add(&mut self, place: &str, why: &str) {
         let line = format!("{place}: {why}");
         if !self.lines.contains(&line) {
@@ -18,7 +18,7 @@ impl Notes {
     }
 }
 
-/// A text with `os.environ/NAME` as `${NAME}`. Other texts are taken as they are.
+/// Turns `os.environ/NAME` into `${NAME}`. Other texts stay the same.
 pub(super) fn expanded(text: &str) -> String {
     match variable(text) {
         Some(name) => format!("${{{name}}}"),
@@ -26,8 +26,8 @@ pub(super) fn expanded(text: &str) -> String {
     }
 }
 
-/// The variable that a text names, unless it is one of the gateway's own, which routing documents
-/// must not use.
+/// The variable that a text refers to. `None` for variables of the gateway itself, which routing
+/// documents must not use.
 pub(super) fn variable(text: &str) -> Option<&str> {
     let name = text.trim().strip_prefix("os.environ/")?;
     let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -36,8 +36,8 @@ pub(super) fn variable(text: &str) -> Option<&str> {
     (well && !own && !name.starts_with("REROUTER_")).then_some(name)
 }
 
-/// The entries of a list of mappings with one pair each, as `fallbacks` has them: a name, and the
-/// names that it leads to. What is none is noted.
+/// Reads a list of mappings with one pair each, such as `fallbacks`: a name, and the names that it
+/// leads to. Entries of another form are noted.
 pub(super) fn pairs(
     place: &str,
     value: Option<&Value>,
@@ -58,7 +58,7 @@ pub(super) fn pairs(
     pairs
 }
 
-/// A list of texts, or one text.
+/// Reads a list of texts or a single text.
 pub(super) fn texts(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::String(text)) => vec![text.clone()],
@@ -69,7 +69,7 @@ pub(super) fn texts(value: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// A value as text; `None` for null, lists and mappings.
+/// Converts a scalar to text; `None` for null, lists and mappings.
 pub(super) fn scalar(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::String(text) => Some(text.clone()),
@@ -79,7 +79,7 @@ pub(super) fn scalar(value: Option<&Value>) -> Option<String> {
     }
 }
 
-/// A number, also one that is written as text.
+/// Reads a number, which may be written as text.
 pub(super) fn number(value: Option<&Value>) -> Option<f64> {
     match value? {
         Value::Number(number) => number.as_f64(),

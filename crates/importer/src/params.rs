@@ -1,10 +1,10 @@
-//! Parameters of an entry: prices and abilities, and what is not carried.
+//! Parameters of an entry: prices, abilities, and parameters that are not imported.
 
 use serde_json::{Map, Value, json};
 
 use super::notes::{Notes, number};
 
-/// Parameters that are carried, or that mean nothing here.
+/// Parameters that are imported, or that have no effect here.
 const CARRIED: [&str; 21] = [
     "model",
     "api_key",
@@ -29,7 +29,7 @@ const CARRIED: [&str; 21] = [
     "order",
 ];
 
-/// Why a parameter is not carried, by the beginning of its name.
+/// Reasons why parameters are not imported, by the beginning of their names.
 const REASONS: &[(&str, &str)] = &[
     ("aws_", "signed with AWS credentials"),
     ("vertex_", "access tokens of Vertex AI run out after an hour"),
@@ -67,7 +67,7 @@ const DEFAULTS: [&str; 12] = [
     "thinking",
 ];
 
-/// Notes each parameter that is not carried.
+/// Notes each parameter that is not imported.
 pub(super) fn note_params(place: &str, params: &Map<String, Value>, notes: &mut Notes) {
     for (key, value) in params {
         let is_off = matches!(value, Value::Null | Value::Bool(false));
@@ -83,7 +83,7 @@ pub(super) fn note_params(place: &str, params: &Map<String, Value>, notes: &mut 
     }
 }
 
-/// What `model_info` may hold that is carried, or only describes.
+/// Members of `model_info` that are imported, or are only descriptions.
 const DESCRIBED: [&str; 16] = [
     "id",
     "mode",
@@ -103,7 +103,7 @@ const DESCRIBED: [&str; 16] = [
     "updated_by",
 ];
 
-/// Notes each member of `model_info` that is not carried.
+/// Notes each member of `model_info` that is not imported.
 pub(super) fn note_info(place: &str, info: Option<&Map<String, Value>>, notes: &mut Notes) {
     for (key, value) in info.into_iter().flatten() {
         let is_off = matches!(value, Value::Null | Value::Bool(false));
@@ -131,14 +131,15 @@ pub(super) fn model_settings(
         ("cache_read_input_token_cost", "cached_input_per_mtok"),
     ] {
         if let Some(per_token) = number(get(key)).filter(|price| *price >= 0.0) {
-            // Rounded to what a price list has: 0.0000006 is not a sum of powers of two.
+            // Rounded to the precision of price lists, as 0.0000006 has no exact binary form.
             settings.insert(price.to_owned(), json!((per_token * 1e12).round() / 1e6));
         }
     }
     if let Some(context) = get("max_input_tokens").and_then(Value::as_u64).filter(|n| *n > 0) {
         settings.insert("context".to_owned(), context.into());
     }
-    // What LiteLLM says is there adds to what it knows; only what is not there is certain.
+    // LiteLLM adds abilities set to true to those that it knows, so only those set to false are
+    // certain.
     let abilities = [("supports_function_calling", "tools"), ("supports_vision", "vision")];
     let lacks = |key: &str| get(key) == Some(&Value::Bool(false));
     if abilities.iter().any(|(key, _)| lacks(key)) {

@@ -1,26 +1,27 @@
-//! Providers of LiteLLM by the beginning of a model's name, and what they are here.
+//! LiteLLM's providers by the prefix of a model's name, and their counterparts in a routing
+//! document.
 
 use rerouter_routing::PRESETS;
 
-/// What a provider of LiteLLM is here.
+/// The counterpart of a LiteLLM provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LitellmProvider {
-    /// Beginning of the model's name, and the provider's name here.
+    /// Prefix of the model's name in LiteLLM. It is also the name of the provider here.
     pub(super) prefix: &'static str,
     pub(super) kind: ProviderKind,
-    /// Variable that LiteLLM reads the key from if none is given; empty: it needs no key.
+    /// The variable from which LiteLLM reads the key if none is set. Empty if no key is needed.
     pub(super) key: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProviderKind {
-    /// One that is known by this word.
+    /// A preset with this name.
     Preset(&'static str),
-    /// OpenAI's protocol, at this URL unless another one is given.
+    /// OpenAI's protocol, at this URL unless the entry sets another.
     OpenAi(&'static str),
-    /// A provider without responses: LiteLLM, too, asks it in chat completions.
+    /// A provider without the endpoint for responses. LiteLLM too uses chat completions for it.
     Chat(&'static str),
-    /// OpenAI's protocol, at the URL that has to be given.
+    /// OpenAI's protocol, at a URL that the entry has to set.
     OpenAiElsewhere,
 }
 
@@ -30,7 +31,7 @@ const fn row(prefix: &'static str, kind: ProviderKind, key: &'static str) -> Lit
 
 use ProviderKind::{Chat, OpenAi, OpenAiElsewhere, Preset};
 
-/// LiteLLM's providers that are no preset of the same name. Base URLs are from the providers'
+/// LiteLLM's providers that have no preset with the same name. Base URLs are from the providers'
 /// documentation of their OpenAI-compatible APIs.
 static OTHERS: &[LitellmProvider] = &[
     row("ollama_chat", Preset("ollama"), ""),
@@ -59,7 +60,7 @@ static OTHERS: &[LitellmProvider] = &[
     row("litellm_proxy", OpenAiElsewhere, ""),
 ];
 
-/// Why a provider is not carried.
+/// Reasons why providers are not imported.
 const REFUSED: &[(&str, &str)] = &[
     (
         "bedrock",
@@ -79,13 +80,14 @@ const REFUSED: &[(&str, &str)] = &[
     ("huggingface", "write it by hand, if the server has OpenAI's API: `protocol: openai`"),
 ];
 
-/// The route of models that LiteLLM asks in responses, whatever the client speaks.
+/// The route of models that LiteLLM calls by the endpoint for responses, whatever endpoint the
+/// client uses.
 const RESPONSES: &str = "responses/";
 
-/// Words before the name of a model that say how LiteLLM should call it.
+/// Prefixes of models that tell LiteLLM how to call them.
 const ROUTES: [&str; 3] = [RESPONSES, "o_series/", "gpt5_series/"];
 
-/// Whether LiteLLM asks a model in responses only.
+/// Whether LiteLLM calls a model by the endpoint for responses only.
 pub(super) fn is_by_responses(model: &str) -> bool {
     let rest = model.strip_prefix("openai/").or_else(|| model.strip_prefix("azure/"));
     rest.is_some_and(|rest| rest.starts_with(RESPONSES))
@@ -105,7 +107,7 @@ fn find(name: &str) -> Result<LitellmProvider, &'static str> {
     preset.or_else(other).ok_or(UNKNOWN)
 }
 
-/// The provider of a model, and its name there; else why there is none.
+/// The provider of a model and the model's name there, or the reason why there is none.
 pub(super) fn of_model<'m>(
     model: &'m str,
     custom: Option<&str>,
@@ -126,7 +128,7 @@ pub(super) fn of_model<'m>(
         None if model == "*" => {
             Err("all models of all providers: write an entry for each, such as `openai/*`")
         }
-        // Names that LiteLLM knows without a provider.
+        // LiteLLM knows these models without a provider.
         None => {
             let is_of = |pattern: &&str| model.starts_with(pattern.trim_end_matches('*'));
             let mut known = PRESETS.iter().filter(|p| ["openai", "anthropic"].contains(&p.name));

@@ -1,33 +1,33 @@
-//! The sections beside `model_list`: what they set for all models, and what has no counterpart.
+//! The sections beside `model_list`: defaults of all models, and settings without a counterpart.
 
 use serde_json::{Map, Value};
 
 use super::notes::{Notes, number, pairs, scalar, texts};
 
-/// Settings of all models.
+/// Settings that apply to all models.
 #[derive(Debug, Default)]
 pub(super) struct LitellmDefaults {
-    /// Seconds of one call.
+    /// Timeout of a call, in seconds.
     pub(super) timeout: Option<f64>,
-    /// Tries beside the first.
+    /// Number of attempts after the first.
     pub(super) retries: Option<f64>,
-    /// Failures before a deployment rests.
+    /// Number of failures after which a deployment cools down.
     pub(super) allowed_fails: Option<f64>,
-    /// Seconds of that rest.
+    /// Length of the cooldown in seconds.
     pub(super) cooldown: Option<f64>,
-    /// How deployments of one name are chosen.
+    /// The strategy among deployments of one name.
     pub(super) strategy: Option<String>,
-    /// For each name, where it goes when it fails.
+    /// Each name with the names that it falls back to when it fails.
     pub(super) fallbacks: Vec<(String, Vec<String>)>,
-    /// The same where the prompt is too long.
+    /// Each name with the names that it falls back to if the prompt is too long.
     pub(super) context_fallbacks: Vec<(String, Vec<String>)>,
-    /// The same for every name.
+    /// The names that every name falls back to.
     pub(super) default_fallbacks: Vec<String>,
-    /// Whether requests are led by their tags.
+    /// Whether tags decide which deployment a request uses.
     pub(super) by_tags: bool,
 }
 
-/// What is carried from `litellm_settings` and `router_settings`.
+/// Settings of `litellm_settings` and `router_settings` that are imported.
 const CARRIED: [&str; 14] = [
     "request_timeout",
     "timeout",
@@ -39,7 +39,7 @@ const CARRIED: [&str; 14] = [
     "context_window_fallbacks",
     "default_fallbacks",
     "model_group_alias",
-    // What rerouter does anyway: parameters that a provider lacks are left out where that does not
+    // The gateway does this always: parameters that a provider lacks are left out, if this does not
     // change the meaning.
     "drop_params",
     "set_verbose",
@@ -47,7 +47,7 @@ const CARRIED: [&str; 14] = [
     "enable_pre_call_checks",
 ];
 
-/// Why a setting is not carried, by the beginning of its name.
+/// Reasons why settings are not imported, by the beginning of their names.
 const REASONS: &[(&str, &str)] = &[
     (
         "master_key",
@@ -119,7 +119,7 @@ const REASONS: &[(&str, &str)] = &[
     ("use_azure_key_vault", "secrets come from the environment"),
 ];
 
-/// Why a whole section is not carried.
+/// Reasons why whole sections are not imported.
 const SECTIONS: &[(&str, &str)] = &[
     ("environment_variables", "set these in the environment of rerouter"),
     ("guardrails", "there are no guardrails"),
@@ -136,7 +136,7 @@ const SECTIONS: &[(&str, &str)] = &[
 
 const NO_COUNTERPART: &str = "has no counterpart";
 
-/// Reads what is carried, and notes the rest.
+/// Reads the settings that are imported, and notes the others.
 pub(super) fn read(configuration: &Value, notes: &mut Notes) -> LitellmDefaults {
     let section = |name: &str| configuration.get(name).and_then(Value::as_object);
     let (library, router) = (section("litellm_settings"), section("router_settings"));
@@ -193,8 +193,8 @@ fn reason(name: &str, reasons: &[(&str, &'static str)]) -> &'static str {
         .map_or(NO_COUNTERPART, |(_, why)| *why)
 }
 
-/// Aliases of names: `{ gpt-4: gpt-4o }`, or `{ gpt-4: { model: gpt-4o, hidden: true } }`. One that
-/// is neither leads to an empty name.
+/// Aliases of names: `{ gpt-4: gpt-4o }`, or `{ gpt-4: { model: gpt-4o, hidden: true } }`. An alias
+/// of another form leads to an empty name.
 pub(super) fn group_aliases(configuration: &Value) -> Vec<(String, String)> {
     let settings = ["router_settings", "litellm_settings"];
     let maps = settings

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use rerouter_core::config;
 
-/// The result is a document without problems, whatever the configuration holds.
+/// Imports a configuration, and asserts that the result is a document without problems.
 fn checked(configuration: &Value) -> LitellmImport {
     let imported = import(configuration);
     let env_allow = json!({ "routing": { "env_allow": ["*"] } }).to_string();
@@ -16,12 +16,12 @@ fn checked(configuration: &Value) -> LitellmImport {
     imported
 }
 
-/// One of these texts.
+/// One of these words.
 fn word(words: &'static [&'static str]) -> impl Strategy<Value = Value> {
     proptest::sample::select(words).prop_map(Value::from)
 }
 
-/// Anything, where something else is meant.
+/// Any value, in place of the value that is expected.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,4 +1,4 @@
-//! The routing document as YAML: a line for each provider, model and target.
+//! Writes the routing document as YAML, with a line for each provider, model and target.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub(super) fn document(
     names: &[(String, String)],
 ) -> String {
     let mut text = String::from("# The routing document, imported from LiteLLM.\n");
-    // Writing to a text does not fail.
+    // Writing to a `String` cannot fail.
     let mut line = |line: String| _ = writeln!(text, "{line}");
     let section = |name: &str, rows: &[(String, Map<String, Value>)]| {
         let rows = rows.iter().map(|(name, value)| {
@@ -50,12 +50,12 @@ pub(super) fn document(
     text
 }
 
-/// A whole number without a fraction.
+/// A number as JSON. A whole number has no fraction.
 fn plain(number: f64) -> Value {
     if number.fract() == 0.0 { json!(number as u64) } else { json!(number) }
 }
 
-/// A value in flow style.
+/// A value in YAML's flow style.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(members) if members.is_empty() => "{}".to_owned(),
@@ -72,12 +72,12 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A text, without quotes where it is a plain word in YAML.
+/// A text, without quotes if YAML reads it as a plain word.
 fn word(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
         && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
             .contains(&text.to_lowercase().as_str());
-    // JSON is YAML.
+    // A JSON string is valid YAML.
     if is_plain { text.to_owned() } else { Value::from(text).to_string() }
 }

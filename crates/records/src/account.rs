@@ -1,4 +1,4 @@
-//! Accounts, their sessions, and what a gateway says of itself.
+//! Accounts, their sessions, and the version of a gateway.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -11,7 +11,7 @@ use crate::page::object;
 use rerouter_base::id::AgentId;
 use rerouter_store::AgentRow;
 
-/// Characters of an agent's description.
+/// Limit on the characters of an agent's description.
 const DESCRIPTION_CHARS: usize = 1_024;
 
 object!(AgentObject "agent");

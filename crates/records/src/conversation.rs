@@ -1,4 +1,4 @@
-//! A capture in one form for every dialect, for people who read it.
+//! A capture as people read it, in one form for all dialects.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Refusals, in the shape of each interface.
+//! Errors in the form of each interface.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

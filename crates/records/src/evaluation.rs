@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use crate::page::object;
 use rerouter_base::id::RequestId;
 
-/// Captures that an evaluation covers by default, the newest first.
+/// Default number of captures in an evaluation, newest first.
 const EVALUATE_DEFAULT: u64 = 100_000;
-/// Most captures that an evaluation may cover.
+/// Limit on the captures in an evaluation.
 pub const EVALUATE_MAX: u64 = 10_000_000;
 
 rerouter_base::words! {

@@ -1,4 +1,4 @@
-//! Why a request went where it went.
+//! Explains the outcome of a request.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What the data plane takes and gives: open objects, with the members that matter to the gateway.
-//! The others pass through unchanged.
+//! Requests and answers of the data plane. They are open objects with the members that matter to
+//! the gateway. Other members pass through unchanged.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use rerouter_dialect::endpoint::Endpoint;
 /// A JSON object.
 type Object = Map<String, Value>;
 
-/// Declares a request: an open object with a model.
+/// Declares requests: open objects with a model.
 macro_rules! requests {
     ($($(#[$about:meta])* $name:ident { $($(#[$says:meta])* $member:ident: $of:ty,)* })*) => {$(
         $(#[$about])*
@@ -28,7 +28,7 @@ macro_rules! requests {
     )*};
 }
 
-/// Keeps the default of a member out of its schema.
+/// Always true, which keeps the default of a member out of the schema.
 fn has_no_default<T>(_: &T) -> bool {
     true
 }
@@ -85,7 +85,7 @@ pub struct DecideQuery {
     pub endpoint: Option<String>,
 }
 
-/// Declares what a provider answers: each member may be absent, and there may be others.
+/// Declares answers of providers. Every member may be absent, and there may be others.
 macro_rules! answers {
     ($($(#[$about:meta])* $name:ident { $($(#[$says:meta])* $member:ident: $of:ty,)* })*) => {$(
         $(#[$about])*

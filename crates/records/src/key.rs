@@ -13,7 +13,7 @@ use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_store::{Actor, ByCount, KeyState, KeyStatus, LimitOwner, Limits, Pairs, Per};
 
-/// Longest grace of a rotated key's old secret, in seconds: a week.
+/// Limit on the grace of a rotated key's old secret, in seconds: a week.
 const ROTATION_GRACE_S: u64 = 604_800;
 
 object!(KeyObject "api_key");

@@ -1,6 +1,6 @@
-//! The records of the management API: what its requests take and its answers give, one file a noun.
-//! A record is said once. Its JSON Schema is derived from it: the OpenAPI document has that schema,
-//! and [`read`](read::read) holds bodies and queries to it.
+//! The records of the management API: requests and answers, one file per noun. A record is declared
+//! once, and its JSON Schema derives from it. The OpenAPI document contains that schema, and
+//! [`read`](read::read) checks bodies and queries against it.
 
 // The documentation is written for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]

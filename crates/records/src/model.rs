@@ -1,4 +1,4 @@
-//! Models that a key may request, in the shape that the client asks for.
+//! Models that a key may request, in OpenAI's or Anthropic's form.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::Time;
 use crate::page::{ListObject, object};
 
-/// Models on a page of Anthropic's list: the most that its API gives.
+/// Limit on the models of a page in Anthropic's list. Its API has the same limit.
 pub const MODELS_PAGE: usize = 1_000;
 
 object!(ModelObject "model");

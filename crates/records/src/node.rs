@@ -14,9 +14,9 @@ use rerouter_base::secret::Secret;
 use rerouter_routing::BreakerState;
 use rerouter_store::{NodeModel, NodeStatus, Registration};
 
-/// Models that a node serves at once.
+/// Limit on the models that a node serves at once.
 pub const NODE_MODELS: usize = 64;
-/// Events of a node in one body.
+/// Limit on the events of a node in one body.
 const NODE_EVENTS: usize = 1_000;
 
 object!(NodeObject "node");

@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Entries of a page of a list.
+/// Limit on the entries of a page.
 pub const PAGE_MAX: usize = 100;
-/// Entries of a page when the caller names none.
+/// Default number of entries on a page.
 const PAGE_DEFAULT: usize = 20;
 
-/// Declares the word of a record's `object`.
+/// Declares the type of a record's member `object`, which has a single value.
 macro_rules! object {
     ($name:ident $word:literal) => {
         #[doc = concat!("`", $word, "`")]
@@ -47,8 +47,8 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// The page of what was `found`, which is one entry more than `limit` if more follow. `id` is
-    /// the cursor of an entry.
+    /// Makes a page of `found`, which has one entry more than `limit` if further pages follow. `id`
+    /// returns the cursor of an entry.
     pub fn of(mut found: Vec<T>, limit: usize, id: impl Fn(&T) -> String) -> Self {
         let has_more = found.len() > limit;
         found.truncate(limit);

@@ -12,7 +12,7 @@ use crate::read::read_at;
 use crate::schema::MERGED;
 use rerouter_base::error::{Error, Result};
 
-/// A field of a merge patch: absent leaves the value, null removes it.
+/// A field of a merge patch. `Absent` leaves the value unchanged, and `Null` removes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Patch<T> {
     #[default]
@@ -22,7 +22,7 @@ pub enum Patch<T> {
 }
 
 impl<T> Patch<T> {
-    /// Whether the patch has the field, null included.
+    /// Whether the patch has the field. Null counts too.
     pub fn is_present(&self) -> bool {
         !matches!(self, Patch::Absent)
     }
@@ -35,7 +35,7 @@ impl<T> Patch<T> {
         }
     }
 
-    /// The new value, `Some(None)` where it is removed; `None` where it stays.
+    /// The new value; `Some(None)` if the value is removed, `None` if it stays.
     pub fn change(&self) -> Option<Option<&T>> {
         self.is_present().then(|| self.set())
     }
@@ -47,8 +47,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
     }
 }
 
-/// The schema of the value, or null. A field that cannot be null says
-/// `#[schemars(with = "…")]`.
+/// Allows the value or null. A field that cannot be null uses `#[schemars(with = "…")]`.
 impl<T: JsonSchema> JsonSchema for Patch<T> {
     fn inline_schema() -> bool {
         true
@@ -63,7 +62,7 @@ impl<T: JsonSchema> JsonSchema for Patch<T> {
     }
 }
 
-/// A merge patch of a `T`, whose members may be any of those of a `T`, or null.
+/// A merge patch of a `T`. Its members are those of `T`, each optional and nullable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct MergePatch<T> {
@@ -73,7 +72,7 @@ pub struct MergePatch<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + JsonSchema + 'static> MergePatch<T> {
-    /// What the patch makes of `before`. An error names the path from `field` on.
+    /// Applies the patch to `before`. Errors name the path, which starts with `field`.
     pub fn apply(&self, field: &str, before: &T) -> Result<T> {
         let before = serde_json::to_value(before).map_err(Error::internal)?;
         read_at(field, merge(before, Value::Object(self.members.clone())))
@@ -97,7 +96,7 @@ impl<T: JsonSchema> JsonSchema for MergePatch<T> {
     }
 }
 
-/// Lets a schema take null too.
+/// Makes a schema accept null too.
 fn allow_null(schema: &mut Value) {
     let null = || json!({ "type": "null" });
     if schema.get("$ref").is_some() {
@@ -110,14 +109,14 @@ fn allow_null(schema: &mut Value) {
         Some(kind) => *kind = json!([kind.take(), "null"]),
         None => {}
     }
-    // The values of an enumeration.
+    // Enumerations have to list null.
     if let Some(Value::Array(options)) = schema.get_mut("enum") {
         options.push(Value::Null);
     }
     if let Some(Value::Array(options)) = schema.get_mut("oneOf") {
         options.push(null());
     }
-    // The values of a map.
+    // The values of maps may be null too.
     if let Some(of) = schema.get_mut("additionalProperties").filter(|of| of.is_object()) {
         allow_null(of);
     }

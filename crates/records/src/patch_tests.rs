@@ -2,7 +2,7 @@ use super::*;
 use rerouter_base::error::Kind;
 use rerouter_store::Limits;
 
-/// The examples of RFC 7396, appendix A, but for members that only differ in the letters.
+/// The examples of RFC 7396, appendix A, without those that differ in letters only.
 #[test]
 fn merge_patches_do_as_their_rfc_says() {
     for (target, patch, merged) in [
@@ -60,7 +60,7 @@ fn a_record_is_merged_member_by_member() {
     };
     let after = merged(json!({"rpm": null, "tpm": 9})).unwrap();
     assert_eq!((after.rpm, after.tpm), (None, Some(9)));
-    // What a patch leaves out is there before.
+    // Members that a patch leaves out keep their values.
     let budget = json!({"budget": {"usd": 5, "per": "day"}});
     let rich: Limits = serde_json::from_value(budget).unwrap();
     let Patch::Set(more) = change(json!({"limits": {"budget": {"usd": 7}}})).unwrap().limits else {

@@ -1,5 +1,5 @@
-//! Reads a record from JSON or from a query. It is held to its schema first, so that an error names
-//! the field and says what it must be. No error has a value in it: a value may be a secret.
+//! Reads a record from JSON or from a query. Its schema is checked first, so that errors name the
+//! field and the expected value. No error quotes a value, as it may be a secret.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::schema::{self, MERGED};
 use crate::{Time, words};
 use rerouter_base::error::{Error, Result};
 
-/// Reads a body. 400 with the field that is wrong.
+/// Reads a body. Fails with 400 and the name of the wrong field.
 pub fn read<T: DeserializeOwned + JsonSchema + 'static>(body: Map<String, Value>) -> Result<T> {
     read_at("", Value::Object(body))
 }
 
-/// As [`read`], of the value of a field.
+/// Reads the value of a field as [`read`] does.
 pub fn read_at<T: DeserializeOwned + JsonSchema + 'static>(field: &str, value: Value) -> Result<T> {
     Check { noun: "field", is_merged: false }.value(&schema::whole::<T>(), &value, field)?;
-    // What the schema lets pass can be read, but for a mistake of ours.
+    // This fails only by a mistake of ours, as the schema has been checked.
     serde_json::from_value(value).map_err(|_| Error::invalid(field, "The body cannot be read."))
 }
 
@@ -51,19 +51,19 @@ where
     serde_json::from_value(value).map_err(|_| Error::invalid("", "The query cannot be read."))
 }
 
-/// Holds JSON to a schema.
+/// Checks JSON against a schema.
 #[derive(Clone, Copy)]
 struct Check {
-    /// What a member is called.
+    /// The word for a member in errors: `field` or `parameter`.
     noun: &'static str,
-    /// Within a merge patch that is applied to JSON: nothing is required, and null removes.
+    /// Whether the value belongs to a merge patch. Then nothing is required, and null is allowed.
     is_merged: bool,
 }
 
 impl Check {
     fn value(mut self, schema: &Value, value: &Value, field: &str) -> Result<()> {
         let plain = words::plain(schema);
-        // Beside another schema there is null.
+        // If `plain` is another schema, the original one allows null.
         if value.is_null() && (self.is_merged || !std::ptr::eq(plain, schema)) {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl Check {
                     let (path, noun) = (path(name), self.noun);
                     return Err(Error::invalid(path.clone(), format!("Unknown {noun} {path}.")));
                 }
-                // A map: what its values must be is said of the map.
+                // In a map, an error about a value is reported for the map itself.
                 (None, Some(_)) if self.is_merged && member.is_null() => {}
                 (None, Some(of)) if !fits(of, member) => {
                     return Err(Error::invalid(
@@ -122,7 +122,7 @@ impl Check {
     }
 }
 
-/// Whether a value is what its schema says, members and items aside.
+/// Whether a value has the type and bounds of its schema. Members and items are not checked.
 fn fits(schema: &Value, value: &Value) -> bool {
     let kinds = match schema.get("type") {
         Some(Value::Array(kinds)) => kinds.as_slice(),

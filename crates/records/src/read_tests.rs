@@ -106,7 +106,7 @@ fn a_query_has_the_types_of_its_record() {
     }
 }
 
-/// JSON that is near to what records take.
+/// JSON that resembles bodies of requests.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -170,7 +170,8 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// What fits its schema can be read: no body is refused without a field.
+    /// Each body that fits its schema can be read. Other bodies are refused with the name of a
+    /// field.
     #[test]
     fn a_body_is_read_or_its_field_is_named(value in any_json()) {
         let body = Value::Object(value.as_object().cloned().unwrap_or_default());

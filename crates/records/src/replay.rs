@@ -1,4 +1,4 @@
-//! Captures, and what is asked of them.
+//! Captures, and the queries for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,21 +10,21 @@ use serde_json::{Map, Value, json};
 
 use crate::words;
 
-/// Notes on a schema that are for [`read`](crate::read::read) alone.
+/// A schema keyword for [`read`](crate::read::read) only, which marks merge patches.
 pub(crate) const MERGED: &str = "x-merged";
 
-/// Where the document has its schemas.
+/// The place of schemas in the OpenAPI document.
 const COMPONENTS: &str = "/components/schemas";
 
-/// Refers to the schema of a record.
+/// Returns a reference to the schema of a record.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// The reference to the schema of `T`.
+/// Returns a reference to the schema of `T`.
 pub fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// The schema of `T` as a request, with all of its parts within it.
+/// The schema of `T` in requests, with all subschemas inline.
 pub fn whole<T: JsonSchema + 'static>() -> Arc<Value> {
     static WHOLE: LazyLock<RwLock<HashMap<TypeId, Arc<Value>>>> = LazyLock::new(RwLock::default);
     let id = TypeId::of::<T>();
@@ -52,7 +52,7 @@ fn settings() -> SchemaSettings {
     settings
 }
 
-/// Collects the schemas of a document.
+/// Collects the schemas of the OpenAPI document.
 pub struct Components {
     requests: SchemaGenerator,
     answers: SchemaGenerator,
@@ -68,17 +68,17 @@ impl Default for Components {
 }
 
 impl Components {
-    /// The reference to a schema of requests.
+    /// Returns a reference to a schema in requests.
     pub fn request(&mut self, of: SchemaOf) -> Value {
         of(&mut self.requests).into()
     }
 
-    /// The reference to a schema of answers.
+    /// Returns a reference to a schema in answers.
     pub fn answer(&mut self, of: SchemaOf) -> Value {
         of(&mut self.answers).into()
     }
 
-    /// The schemas that were referred to, by name.
+    /// All referenced schemas by name.
     pub fn into_map(mut self) -> Map<String, Value> {
         let mut all = self.answers.take_definitions(true);
         all.extend(self.requests.take_definitions(true));
@@ -90,7 +90,7 @@ impl Components {
     }
 }
 
-/// The schema of a value that is there, for the document: without null.
+/// The schema of a value that cannot be null, for the OpenAPI document.
 pub fn required(schema: &Value) -> Value {
     let mut required = words::plain(schema).clone();
     for (name, kept) in
@@ -111,8 +111,8 @@ pub fn required(schema: &Value) -> Value {
     required
 }
 
-/// Takes out of a schema what is not for the document. A schema that takes everything is `{}`:
-/// generators of clients do not know `true`.
+/// Removes everything that the OpenAPI document does not need. A schema that accepts everything
+/// becomes `{}`, as client generators do not know `true`.
 fn strip(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -127,7 +127,7 @@ fn strip(schema: &mut Value) {
             }
             join_words(members);
             members.shift_remove(MERGED);
-            // `title` repeats the name, and formats such as `uint64` are no part of JSON Schema.
+            // `title` repeats the name. Formats such as `uint64` do not belong to JSON Schema.
             members.shift_remove("title");
             if !matches!(words::kind(&Value::Object(members.clone())), "string" | "") {
                 members.shift_remove("format");
@@ -139,8 +139,8 @@ fn strip(schema: &mut Value) {
     }
 }
 
-/// Writes a choice of words as one enumeration: generators of clients do not know a choice of
-/// constants. What is said of a word moves to the description of the whole.
+/// Turns a choice of constants into an enumeration, as client generators do not know such a choice.
+/// Descriptions of the words are moved into the description of the enumeration.
 fn join_words(members: &mut Map<String, Value>) {
     let options = members.get("oneOf").and_then(Value::as_array).into_iter().flatten();
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! Secrets that one answer shows.
+//! Secrets that are shown once.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use rerouter_base::secret::Secret;
 
-/// A secret that its answer shows, in JSON only: `Debug` has nothing of it.
+/// A secret that one answer shows. It is serialized to JSON, but `Debug` hides it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub struct ShownSecret(pub Secret);

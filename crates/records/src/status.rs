@@ -1,4 +1,4 @@
-//! What a process says of itself and of its providers.
+//! The status of a process and of its providers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -35,14 +35,15 @@ impl From<Timestamp> for Time {
 impl TryFrom<String> for Time {
     type Error = &'static str;
 
-    /// Reads any RFC 3339 time; what is beyond microseconds is cut off.
+    /// Reads any RFC 3339 time. Digits beyond microseconds are cut off.
     fn try_from(text: String) -> Result<Self, Self::Error> {
         Time::parse(&text).ok_or("not an RFC 3339 time")
     }
 }
 
 impl Time {
-    /// As [`Time::try_from`]. Zones in brackets and words, which jiff reads too, are refused.
+    /// Reads a time as [`Time::try_from`] does. Zones in brackets and words, which jiff accepts
+    /// too, are refused.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"-:.+TtZz".contains(&byte));
         let at = text.parse::<Timestamp>().ok().filter(|_| plain)?;

@@ -8,7 +8,7 @@ use crate::page::{ListObject, object};
 use rerouter_base::money::dollars;
 use rerouter_store::{UsageInterval, UsageOrder, UsageSums};
 
-/// Groups in an answer on usage.
+/// Limit on the groups in an answer on usage.
 const USAGE_GROUPS: usize = 1_000;
 
 object!(UsageObject "usage");

@@ -12,11 +12,11 @@ use rerouter_base::id::UserId;
 use rerouter_base::secret::Secret;
 use rerouter_store::{Limits, Role, UserRow};
 
-/// Characters of the name of a key or user.
+/// Limit on the characters in the name of a key or user.
 pub const NAME_CHARS: usize = 128;
-/// Bytes of a password: hashing stays cheap to refuse.
+/// Limit on the bytes of a password, as hashing a long one is expensive.
 pub(crate) const PASSWORD_BYTES: usize = 1_024;
-/// Bytes of an e-mail address (RFC 5321 section 4.5.3.1.3).
+/// Limit on the bytes of an e-mail address (RFC 5321 section 4.5.3.1.3).
 pub const EMAIL_BYTES: usize = 254;
 
 object!(UserObject "user");

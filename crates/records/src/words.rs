@@ -1,8 +1,8 @@
-//! What a value must be, in the words of its schema.
+//! Texts for errors that describe the value that a schema expects.
 
 use serde_json::Value;
 
-/// As in "`limits.rpm` must be …".
+/// The text after "must be", as in "`limits.rpm` must be …".
 pub(crate) fn of(schema: &Value) -> String {
     let schema = plain(schema);
     let options = options(schema);
@@ -42,7 +42,7 @@ pub(crate) fn of(schema: &Value) -> String {
     }
 }
 
-/// The schema itself where it says that its value may be null.
+/// The schema without a wrapper that only allows null.
 pub(crate) fn plain(schema: &Value) -> &Value {
     let options = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten();
     let mut options = options.filter(|one| one.get("type").is_none_or(|kind| kind != "null"));
@@ -52,7 +52,7 @@ pub(crate) fn plain(schema: &Value) -> &Value {
     }
 }
 
-/// The type, null aside.
+/// The type, without null.
 pub(crate) fn kind(schema: &Value) -> &str {
     match plain(schema).get("type") {
         Some(Value::String(kind)) => kind,
@@ -63,7 +63,7 @@ pub(crate) fn kind(schema: &Value) -> &str {
     }
 }
 
-/// The values of an enumeration, null aside; empty if it is none.
+/// The values of an enumeration, without null; empty for other schemas.
 pub(crate) fn options(schema: &Value) -> Vec<&Value> {
     let listed = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
     let consts = listed("oneOf").chain(listed("anyOf")).filter_map(|one| one.get("const"));
@@ -72,7 +72,7 @@ pub(crate) fn options(schema: &Value) -> Vec<&Value> {
     own.chain(consts).chain(within).filter(|option| !option.is_null()).collect()
 }
 
-/// Whether an enumeration has null among its values.
+/// Whether null is among the values of an enumeration.
 pub(crate) fn has_null(schema: &Value) -> bool {
     let listed = |name: &str| schema.get(name).and_then(Value::as_array).into_iter().flatten();
     listed("enum").any(Value::is_null)

@@ -1,4 +1,4 @@
-//! What the access log says of a request.
+//! The content of an access log line.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::clock::rfc3339;
 use crate::id::{KeyId, RequestId, UserId};
 use crate::trace_context::TraceId;
 
-/// The fields of an access line, in their order: a line has those that are known.
+/// The fields of an access line with their descriptions, in order. A line has only the known
+/// fields.
 pub const ACCESS_FIELDS: &[(&str, &str)] = &[
     ("at", "When the request began, RFC 3339 in UTC."),
     ("request_id", "Its id, and that of its capture."),
@@ -49,7 +50,7 @@ pub const ACCESS_FIELDS: &[(&str, &str)] = &[
     ("cause", "The reason of an error of ours. No client reads it."),
 ];
 
-/// One line of the access log. The log's own thread writes it.
+/// One line of the access log, which the log's thread serializes.
 #[derive(Clone, Debug, Serialize)]
 pub struct AccessLine {
     #[serde(serialize_with = "time")]

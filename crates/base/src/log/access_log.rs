@@ -1,4 +1,4 @@
-//! The access log: lines wait in a queue for a thread that writes them.
+//! The access log: a queue of lines, and a thread that writes them.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,13 +10,14 @@ use super::access_line::AccessLine;
 use super::form::LogForm;
 use super::text;
 
-/// Access lines waiting for a slow standard output; more are dropped and counted.
+/// Limit on the access lines that wait for a slow standard output. Further lines are dropped and
+/// counted.
 const LOG_QUEUE: usize = 8_192;
-/// Longest wait of the first access line of a batch, so that the writer wakes once a batch.
+/// Time for which the first line of a batch waits, so that the writer wakes once per batch.
 const LOG_LINGER: Duration = Duration::from_millis(10);
-/// Time between two tries of the process's end to flush a full log queue.
+/// Interval at which a full queue is tried again, when the process ends.
 pub const LOG_FLUSH_INTERVAL: Duration = Duration::from_millis(1);
-/// Bytes of access lines written at once.
+/// Bytes of access lines that are written at once.
 const LOG_BUFFER: usize = 64 << 10;
 
 enum LogMessage {
@@ -42,7 +43,7 @@ impl AccessLog {
         AccessLog::formed(std::io::stdout(), LOG_QUEUE, form)
     }
 
-    /// A log of JSON lines into `out` with a queue of `waiting` lines.
+    /// A log of JSON lines to `out`, with a queue of `waiting` lines.
     pub fn to(out: impl Write + Send + 'static, waiting: usize) -> std::io::Result<Self> {
         AccessLog::formed(out, waiting, LogForm::Json)
     }
@@ -59,7 +60,7 @@ impl AccessLog {
         Ok(AccessLog { queue: Some(queue), dropped: Arc::default() })
     }
 
-    /// Queues a line; false if it was dropped for lack of room.
+    /// Queues a line. Returns false if it was dropped because the queue is full.
     pub fn line(&self, line: AccessLine) -> bool {
         let Some(queue) = &self.queue else { return true };
         let taken = queue.try_send(LogMessage::Line(Box::new(line))).is_ok();
@@ -79,14 +80,14 @@ impl AccessLog {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits up to `patience` until the queued lines are written. Blocks; for the end of the
-    /// process.
+    /// Waits until the queued lines are written, but at most `patience`. It blocks, and is meant
+    /// for the end of the process.
     pub fn flush(&self, patience: Duration) {
         let Some(queue) = &self.queue else { return };
         let until = Instant::now() + patience;
         let (done, written) = sync_channel(1);
         let mut flush = LogMessage::Flush(done);
-        // A full queue still has to be waited for.
+        // The flush message needs a free place in the queue.
         while let Err(refused) = queue.try_send(flush) {
             match refused {
                 TrySendError::Full(back) if Instant::now() < until => flush = back,
@@ -103,7 +104,8 @@ fn write_lines(mut out: impl Write, lines: &Receiver<LogMessage>, form: LogForm)
     let mut ready = Vec::with_capacity(LOG_BUFFER);
     while let Ok(first) = lines.recv() {
         if matches!(first, LogMessage::Line(_)) {
-            // Waking this thread costs a request more than its line does: wait for more lines.
+            // Waking this thread costs a request more than its line does, so it waits for more
+            // lines.
             std::thread::park_timeout(LOG_LINGER);
         }
         let mut next = Some(first);
@@ -117,7 +119,7 @@ fn write_lines(mut out: impl Write, lines: &Receiver<LogMessage>, form: LogForm)
                 }
                 LogMessage::Flush(done) => {
                     write_out(&mut out, &mut ready);
-                    // The caller may have timed out.
+                    // The caller may have stopped waiting.
                     let _gone = done.send(());
                 }
             }
@@ -138,8 +140,8 @@ fn write_line(line: &AccessLine, form: LogForm, ready: &mut Vec<u8>) {
     }
 }
 
-/// Writes the lines that are ready. Where the reader is gone they are dropped, so that senders see
-/// no difference.
+/// Writes the collected lines. If the output is closed they are dropped, so senders see no
+/// difference.
 fn write_out(out: &mut impl Write, ready: &mut Vec<u8>) {
     let _closed = out.write_all(ready).and_then(|()| out.flush());
     ready.clear();

@@ -1,8 +1,8 @@
-//! What the diagnostics log says.
+//! The content of a diagnostics log line.
 
 use serde::Serialize;
 
-/// The fields of a diagnostic, in their order.
+/// The fields of a diagnostic with their descriptions, in order.
 pub const DIAGNOSTIC_FIELDS: &[(&str, &str)] = &[
     ("at", "When it was written, RFC 3339 in UTC."),
     ("level", "`ERROR`, `WARN`, `INFO`, `DEBUG` or `TRACE`."),

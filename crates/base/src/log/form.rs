@@ -1,19 +1,19 @@
-//! How log lines look: for programs, or for people.
+//! The form of log lines: JSON or text.
 
-/// How log lines look.
+/// The form of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
-    /// One JSON object a line, for programs.
+    /// One JSON object per line, for programs.
     #[default]
     Json,
     /// Text for people.
     Text {
-        /// With the colour codes of terminals.
+        /// Whether to use colour codes of terminals.
         color: bool,
     },
 }
 
-/// The form of a log as the server document says it.
+/// The log form that the server document asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
@@ -24,11 +24,11 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// Its words in documents.
+    /// The words of the formats in documents.
     pub const WORDS: [(&str, LogFormat); 3] =
         [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
 
-    /// The form of a log that is written to a terminal, or elsewhere. `env` looks up `NO_COLOR`
+    /// The form for a log that is written to a terminal or elsewhere. `env` looks up `NO_COLOR`
     /// (<https://no-color.org>) and `TERM`.
     pub fn form(self, is_terminal: bool, env: impl Fn(&str) -> Option<String>) -> LogForm {
         let is_text = match self {

@@ -1,5 +1,5 @@
-//! Log lines as text for people. What comes from outside may hold any character: those that move
-//! the cursor, change colours or the direction of writing are shown as escapes.
+//! Log lines as text for people. Text from outside may hold any character. Characters that move the
+//! cursor or change the colour or direction of text are written as escapes.
 
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
@@ -18,7 +18,7 @@ enum Color {
     Grey = 90,
 }
 
-/// A value in a colour, or as it is.
+/// A value with an optional colour.
 struct Painted<T>(T, Option<Color>);
 
 impl<T: Display> Display for Painted<T> {
@@ -30,7 +30,7 @@ impl<T: Display> Display for Painted<T> {
     }
 }
 
-/// Text from outside in one line.
+/// Text from outside, on one line.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -42,8 +42,9 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// Whether a character only shows itself: no control character, line break, mark of direction or
-/// other invisible one (Unicode's `Cc`, `Zl`, `Zp`, and `Cf` as far as terminals act on it).
+/// Whether a terminal only shows the character. Control characters, line breaks, direction marks
+/// and other invisible characters (Unicode's `Cc`, `Zl`, `Zp`, and those of `Cf` that terminals act
+/// on) are not plain.
 fn is_plain(c: char) -> bool {
     let is_format = matches!(
         c,
@@ -54,7 +55,7 @@ fn is_plain(c: char) -> bool {
     !c.is_control() && !is_format
 }
 
-/// `17:04:05.123 WARN gateway::edge: what it says`. Further lines of a message are indented.
+/// `17:04:05.123 WARN gateway::edge: MESSAGE`. Further lines of a message are indented.
 pub(super) fn diagnostic(line: &Diagnostic<'_>, color: bool) -> String {
     let level = match line.level {
         "ERROR" => Color::Red,
@@ -97,13 +98,13 @@ pub(super) fn access(line: &AccessLine, color: bool) -> String {
         Escaped(&line.path),
         Painted(format_args!("{took:.2?}"), paint(Color::Grey)),
     );
-    // A text takes all that is written to it.
+    // Writing to a `String` cannot fail.
     let _written = describe(line, &mut text, paint);
     text.push('\n');
     text
 }
 
-/// What is known of a call.
+/// Writes the known fields of a call.
 fn describe(
     line: &AccessLine,
     text: &mut String,

@@ -68,8 +68,8 @@ fn colours_are_the_only_escapes() {
 }
 
 proptest! {
-    /// Whatever a client writes into a path or a model: one line, and nothing that a terminal acts
-    /// on.
+    /// Whatever a client writes into a path or model, the log has one line and nothing that a
+    /// terminal acts on.
     #[test]
     fn what_comes_from_outside_stays_in_its_line(text in any::<String>(), color: bool) {
         let line = AccessLine {
@@ -85,7 +85,8 @@ proptest! {
             let shown = codes.replace_all(&shown, "");
             let mut lines = shown.strip_suffix('\n').unwrap().split('\n');
             prop_assert!(lines.next().is_some());
-            // Further lines, of a diagnostic, cannot pass for lines of their own.
+            // Further lines of a diagnostic are indented, so that they do not look like separate
+            // entries.
             prop_assert!(lines.all(|line| line.starts_with("    ")));
             prop_assert!(!shown.replace('\n', "").contains(char::is_control), "{:?}", shown);
             prop_assert!(!shown.contains(['\u{202e}', '\u{2066}', '\u{200f}']), "{:?}", shown);

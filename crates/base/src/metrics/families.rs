@@ -9,13 +9,13 @@ use prometheus::{
 };
 
 pub(super) const TARGET: &[&str] = &["provider", "model"];
-/// Five milliseconds to five minutes: from a refusal to a long stream.
+/// Buckets in seconds: five milliseconds to five minutes, from a refusal to a long stream.
 const DURATION: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
-/// Tokens a second: from a model on a processor to the fastest services.
+/// Buckets in tokens per second, from a model on a CPU to the fastest services.
 const TOKEN_RATE: &[f64] =
     &[1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 50.0, 75.0, 100.0, 150.0, 250.0, 500.0, 1000.0, 2500.0];
-/// Ten microseconds to a tenth of a second.
+/// Buckets in seconds: ten microseconds to a tenth of a second.
 const OVERHEAD: &[f64] = &[
     0.000_01, 0.000_025, 0.000_05, 0.000_075, 0.000_1, 0.000_15, 0.000_25, 0.000_5, 0.001, 0.002_5,
     0.005, 0.01, 0.025, 0.1,
@@ -23,7 +23,7 @@ const OVERHEAD: &[f64] = &[
 
 /// A kind of metric.
 pub(super) trait MetricKind: Collector + Clone + 'static {
-    /// As the reference names it.
+    /// Its name in the reference.
     const KIND: &'static str;
 
     fn make(opts: Opts, labels: &[&str], bounds: &[f64]) -> prometheus::Result<Self>;

@@ -1,4 +1,4 @@
-//! The series of one target, looked up once a document and not once a request.
+//! The series of one target. They are looked up once per document, not once per request.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::families::TargetMetrics;
 
-/// The series of one target that a call may add to.
+/// The series of one target to which a call adds.
 #[derive(Clone, Debug)]
 pub struct TargetMeters {
     first_token: Histogram,
@@ -38,8 +38,8 @@ impl TargetMeters {
         self.first_token.observe(took.as_secs_f64());
     }
 
-    /// Records a whole good answer: how long it took, and the tokens in it, where the provider
-    /// counted them.
+    /// Records a whole successful answer: its duration, and its tokens if the provider counted
+    /// them.
     pub fn answered(&self, took: Duration, completion: Option<u64>) {
         let seconds = took.as_secs_f64();
         self.duration.observe(seconds);

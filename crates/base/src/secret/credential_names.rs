@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Whether a header or field with this lower-case name carries a credential: known names, and names
-/// that end as such names do, with hyphens or underscores. `idempotency-key` is none.
+/// Whether a header or field with this lower-case name carries a credential. Known names do, and
+/// names with a typical ending, with hyphens or underscores. `idempotency-key` does not.
 pub fn is_credential(name: &str) -> bool {
     const KNOWN: &[&str] = &[
         "cookie",

@@ -1,5 +1,5 @@
-//! Redaction of this gateway's own keys in texts that clients chose: names, paths, ids. For logs
-//! and captures.
+//! Redacts this gateway's own keys in texts of clients, such as names, paths and ids, for logs and
+//! captures.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::token;
 use crate::secret::{Mask, Secret};
 
-/// Redacts issued secrets, by their form, and the keys of the environment, which have none. Cloning
-/// is cheap.
+/// Redacts issued secrets by their form, and the keys of the environment by their value. Cloning is
+/// cheap.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRedactor(Arc<Mask>);
 

@@ -1,31 +1,31 @@
-//! The root key of a store and every key that derives from it. The master key only wraps the root
-//! key, so another master key changes one stored row and nothing else.
+//! The root key of a store, and the keys that derive from it. The master key only wraps the root
+//! key, so a change of the master key rewrites a single stored row.
 
 use ring::hmac;
 
 use super::{SecretBytes, expand, open, seal};
 use crate::id::Random;
 
-/// The purpose under which a master key gives the key that wraps the root key.
+/// The label under which the wrapping key derives from a master key.
 const WRAP: &[u8] = b"rerouter root key wrap v1";
-/// The context of the wrapped root key: nothing else that is sealed opens in its place.
+/// The context of the wrapped root key. No other sealed value opens in its place.
 const WRAPPED: &[u8] = b"rerouter root key v1";
 
-/// What a derived key is for. Two purposes never give the same key.
+/// The purpose of a derived key. Different purposes have different keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The pepper of stored digests: API keys and session secrets.
     Digests,
-    /// Seals secrets of nodes, and the API keys that nodes ask to be called with.
+    /// Seals secrets of nodes, and the API keys that the gateway uses to call nodes.
     Nodes,
-    /// Seals captures. Their room derives a key of its own for each file or capture by a context.
+    /// Seals captures. A separate key is derived for each file or capture by its context.
     Captures,
     /// Seals texts of routing documents.
     Documents,
 }
 
 impl Purpose {
-    /// The label in the derivation. Changing one makes everything under it unreadable.
+    /// The label in the derivation. Changing a label makes everything sealed under it unreadable.
     fn label(self) -> &'static [u8] {
         match self {
             Purpose::Digests => b"rerouter digests v1",
@@ -55,29 +55,29 @@ impl Keyring {
         Keyring::new(SecretBytes::new(root))
     }
 
-    /// Derives the key for one purpose and context: HKDF-SHA-256 (RFC 5869) without salt, since the
-    /// root key is uniform, with `info = label(purpose) || 0x00 || context`. The same arguments
-    /// always give the same key; a context such as a capture's id, or the random salt in a file's
-    /// head, gives a key of its own. It costs two HMACs.
+    /// Derives the key for a purpose and context: HKDF-SHA-256 (RFC 5869) without salt, since the
+    /// root key is uniform, with `info = label(purpose) || 0x00 || context`. Equal arguments result
+    /// in the same key. A context is, for example, a capture's id or the random salt in a file's
+    /// head. The derivation takes two HMACs.
     pub fn derive(&self, purpose: Purpose, context: &[u8]) -> SecretBytes {
         expand(&self.root, &[purpose.label(), &[0], context])
     }
 
-    /// The root key wrapped by a master key (AES-256-GCM), as the store keeps it; `None` only if
-    /// the cipher refuses.
+    /// The root key, wrapped by a master key with AES-256-GCM, as the store keeps it; `None` only
+    /// if the cipher fails.
     pub fn wrap(&self, master: &SecretBytes, random: &Random) -> Option<Vec<u8>> {
         seal(&expand(master, &[WRAP]), WRAPPED, self.root.expose(), random)
     }
 
-    /// Opens what [`Keyring::wrap`] made; `None` under any other master key.
+    /// Unwraps the result of [`Keyring::wrap`]; `None` under any other master key.
     pub fn from_wrapped(master: &SecretBytes, wrapped: &[u8]) -> Option<Self> {
         let root = open(&expand(master, &[WRAP]), WRAPPED, wrapped)?;
         Some(Keyring::new(SecretBytes::new(root.try_into().ok()?)))
     }
 }
 
-/// Derives the many keys of one purpose. The schedule of the key above them is made once, so each
-/// costs one HMAC.
+/// Derives many keys of one purpose. The key schedule of their parent is computed once, so each key
+/// takes one HMAC.
 #[derive(Clone, Debug)]
 pub struct DerivedKeys(hmac::Key);
 
@@ -88,7 +88,7 @@ impl DerivedKeys {
         DerivedKeys(hmac::Key::new(hmac::HMAC_SHA256, key.expose()))
     }
 
-    /// The key for a context, such as a random salt: HMAC-SHA-256 of it.
+    /// The key for a context, such as a random salt. It is the HMAC-SHA-256 of the context.
     pub fn derive(&self, context: &[u8]) -> Option<SecretBytes> {
         hmac::sign(&self.0, context).as_ref().try_into().ok().map(SecretBytes::new)
     }

@@ -1,5 +1,4 @@
-//! Masking of secrets in texts: each of their bytes becomes a star, so that lengths stay as they
-//! are.
+//! Masks secrets in texts: each byte of a secret becomes a star, so that lengths stay the same.
 
 use std::fmt;
 
@@ -9,12 +8,12 @@ use memchr::memchr;
 
 use super::Secret;
 
-/// Shorter secrets would match by chance.
+/// Shorter secrets are not masked, as they would match by chance.
 const SHORTEST: usize = 8;
-/// Bytes that many keys and few answers contain, the rarest first.
+/// Bytes that many keys and few answers contain, rarest first.
 const RARE_BYTES: &[u8] = b"QZXJKVWYGHUBFPLDMNORCTISAEqzxjkvw";
 
-/// Secrets, compiled for a search of all of them in one pass.
+/// A set of secrets, compiled for a search in one pass.
 #[derive(Clone, Default)]
 pub struct Mask {
     /// None if there are no secrets.
@@ -24,13 +23,12 @@ pub struct Mask {
     used: ByteSet,
     /// Length of the shortest secret, in bytes.
     shortest: usize,
-    /// A rare byte that all secrets contain, if there is one: most texts lack it and need no
-    /// search.
+    /// A rare byte that all secrets contain, if any. Most texts lack it, so they need no search.
     rare: Option<u8>,
 }
 
 impl Mask {
-    /// A mask for these secrets, except those that are too short.
+    /// A mask for these secrets, except for those that are too short.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Mask {
         let long = secrets.into_iter().filter(|secret| secret.len() >= SHORTEST);
         let spelled: Vec<Secret> = long.flat_map(spellings).map(Secret::new).collect();
@@ -39,11 +37,11 @@ impl Mask {
         }
         let mut used = ByteSet::default();
         spelled.iter().for_each(|secret| secret.expose().bytes().for_each(|byte| used.add(byte)));
-        // Of two that begin alike the longer one is masked whole.
+        // Where two secrets match at the same place, the longer one is masked.
         let search = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(spelled.iter().map(Secret::expose));
-        // Unreachable: it takes 2^31 states, that is gigabytes of secrets.
+        // Unreachable: it takes 2^31 states, which are gigabytes of secrets.
         let search = search.unwrap_or_else(|_| std::process::abort());
         let shortest = spelled.iter().map(|secret| secret.expose().len()).min().unwrap_or(0);
         let in_all =
@@ -60,9 +58,9 @@ impl Mask {
         self.rare.is_none_or(|byte| memchr(byte, text).is_some()) && search.find(text).is_some()
     }
 
-    /// The text with stars in the place of secrets.
+    /// Replaces all bytes of secrets by stars.
     pub fn mask(&self, text: Bytes) -> Bytes {
-        // Nearly always there is no match, and then nothing is copied.
+        // Nearly all texts have no match, and are not copied.
         let Some(search) = self.search.as_ref().filter(|_| self.matches(&text)) else {
             return text;
         };
@@ -75,7 +73,7 @@ impl Mask {
         masked.freeze()
     }
 
-    /// How many bytes at the end of a text may begin a secret that the next piece continues.
+    /// The number of bytes at the end of a text that may be the beginning of a secret.
     fn begun_at_end(&self, text: &[u8]) -> usize {
         // Events and documents end with bytes that no secret contains.
         if !text.last().is_some_and(|last| self.used.has(*last)) {
@@ -98,13 +96,13 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// The spellings of a secret: as it is, as encoders of JSON write it, and percent-encoded.
+/// The spellings of a secret: unchanged, escaped as various JSON encoders do, and percent-encoded.
 fn spellings(secret: &str) -> Vec<String> {
     let spelled = |spell: &dyn Fn(char) -> Option<String>| -> String {
         secret.chars().map(|char| spell(char).unwrap_or_else(|| char.into())).collect()
     };
     let quoted = |char: char| matches!(char, '"' | '\\').then(|| format!("\\{char}"));
-    // Encoders of PHP, Go, Gson and .NET escape more characters, in three ways.
+    // JSON encoders of PHP, Go, Gson and .NET escape more characters, in different ways.
     let by_code = |chars: &'static str| {
         move |char: char| match chars.contains(char) {
             true => Some(format!("\\u{:04x}", u32::from(char))),
@@ -133,8 +131,8 @@ fn spellings(secret: &str) -> Vec<String> {
     all
 }
 
-/// Masks a text that comes in pieces. What may begin a secret is held back until the next piece;
-/// all else passes at once.
+/// Masks a text that comes in pieces. Bytes that may begin a secret are held back until the next
+/// piece. All others pass at once.
 #[derive(Debug, Default)]
 pub struct StreamMask {
     held: Bytes,
@@ -146,7 +144,7 @@ impl StreamMask {
         self.held.is_empty() && !mask.matches(piece) && mask.begun_at_end(piece) == 0
     }
 
-    /// Takes the next piece and returns what may pass.
+    /// Takes the next piece, and returns the bytes that may pass.
     pub fn feed(&mut self, mask: &Mask, piece: Bytes) -> Bytes {
         let mut piece = match self.held.is_empty() {
             true => mask.mask(piece),
@@ -274,7 +272,7 @@ mod tests {
             prop_assert!(!mask.matches(&out));
             let by_hand = text.replace("aabaabab", "********").replace(KEY, &"*".repeat(KEY.len()));
             prop_assert_eq!(String::from_utf8(out).unwrap(), by_hand);
-            // No more waits than could be a secret without its last byte.
+            // The held bytes are fewer than those of a secret.
             prop_assert!(rest.len() < KEY.len());
         }
     }

@@ -28,12 +28,12 @@ pub use mask::{Mask, StreamMask};
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes the value; the caller keeps no copy.
+    /// Wraps the value. The caller must not keep a copy.
     pub fn new(value: impl Into<String>) -> Self {
         Secret(value.into())
     }
 
-    /// The value itself. Reviews look at every caller.
+    /// The value itself. Reviews have to check every caller.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -67,12 +67,12 @@ impl fmt::Debug for Secret {
 pub struct SecretBytes([u8; 32]);
 
 impl SecretBytes {
-    /// Takes the bytes; the caller keeps no copy.
+    /// Wraps the bytes. The caller must not keep a copy.
     pub fn new(bytes: [u8; 32]) -> Self {
         SecretBytes(bytes)
     }
 
-    /// The bytes themselves. Reviews look at every caller.
+    /// The bytes themselves. Reviews have to check every caller.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
@@ -90,22 +90,22 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
-/// HKDF-SHA-256 (RFC 5869) without salt, since `key` is uniform; `info` is the concatenation of the
-/// parts.
+/// HKDF-SHA-256 (RFC 5869) without salt, since `key` is uniform. The parts of `info` are
+/// concatenated.
 fn expand(key: &SecretBytes, info: &[&[u8]]) -> SecretBytes {
     let mut out = [0; 32];
     let expanded = hkdf::Hkdf::<Sha256>::new(None, key.expose()).expand_multi_info(info, &mut out);
-    // HKDF refuses only outputs beyond 255 blocks; this asks for one. A key of zeros must never be
-    // used.
+    // HKDF fails only for outputs beyond 255 blocks, and this is one block. A key of zeros must
+    // never be used.
     if expanded.is_err() {
         std::process::abort();
     }
     SecretBytes::new(out)
 }
 
-/// Seals `plain` with AES-256-GCM; returns nonce (12 bytes), ciphertext and tag (16), or `None` if
-/// the cipher refuses. `context` is the associated data and must be the same to open. The nonce is
-/// random, so one key must seal fewer than 2^32 messages (NIST SP 800-38D section 8.3).
+/// Seals `plain` with AES-256-GCM. Returns nonce (12 bytes), ciphertext and tag (16), or `None` if
+/// the cipher fails. `context` is the associated data, and must be the same to open. The nonce is
+/// random, so a key must seal fewer than 2^32 messages (NIST SP 800-38D section 8.3).
 pub fn seal(
     key: &SecretBytes,
     context: &[u8],
@@ -115,7 +115,7 @@ pub fn seal(
     let mut nonce = [0; 12];
     random.fill(&mut nonce);
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
-    // Bodies may be megabytes: they are copied once and sealed in place.
+    // Bodies may be megabytes, so they are copied once and sealed in place.
     let mut out = Vec::with_capacity(plain.len() + 28);
     out.extend_from_slice(&nonce);
     out.extend_from_slice(plain);
@@ -127,7 +127,7 @@ pub fn seal(
     Some(out)
 }
 
-/// Opens what [`seal`] made; `None` if any bit, the key or the context differs.
+/// Opens the result of [`seal`]; `None` if any bit, the key or the context differs.
 pub fn open(key: &SecretBytes, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, body) = sealed.split_at_checked(12)?;
     let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.expose()).ok()?);
@@ -149,8 +149,8 @@ impl BlockKey {
         Some(BlockKey(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes.expose()).ok()?)))
     }
 
-    /// Seals a message in place, which begins there in a buffer. No number may be used twice under
-    /// one key, even if the first message was never written.
+    /// Seals the message from `begin` to the end of the buffer, in place. No number may be used
+    /// twice under one key, even if the first message was never written.
     pub fn seal(
         &self,
         number: u64,
@@ -164,7 +164,8 @@ impl BlockKey {
         Some(())
     }
 
-    /// Opens what [`BlockKey::seal`] made; `None` if any bit, the number or the context differs.
+    /// Opens the result of [`BlockKey::seal`]; `None` if any bit, the number or the context
+    /// differs.
     pub fn open(&self, number: u64, context: &[u8], mut sealed: Vec<u8>) -> Option<Vec<u8>> {
         let plain = self
             .0
@@ -195,7 +196,7 @@ impl fmt::Debug for BlockKey {
 pub struct MacKey(Hmac<Sha256>);
 
 impl MacKey {
-    /// A key of any length.
+    /// Computes the schedule for a key of any length.
     pub fn new(bytes: &[u8]) -> Self {
         match Hmac::new_from_slice(bytes) {
             Ok(mac) => MacKey(mac),
@@ -204,7 +205,7 @@ impl MacKey {
         }
     }
 
-    /// The code of a message (RFC 2104).
+    /// The HMAC of a message (RFC 2104).
     pub fn code(&self, message: &[u8]) -> [u8; 32] {
         let mut mac = self.0.clone();
         mac.update(message);
@@ -212,7 +213,7 @@ impl MacKey {
     }
 }
 
-/// Compares two values in time that does not depend on where they differ.
+/// Compares two values in constant time.
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
 }

@@ -1,6 +1,6 @@
 //! The form of issued secrets: `<audience>_<30 random base62><6 base62 of their CRC-32>`. The
-//! checksum serves secret scanners and finds typing errors; it protects nothing. Only HMAC-SHA-256
-//! of a secret, under the pepper, is stored.
+//! checksum lets secret scanners recognize keys and finds typing errors; it is no protection. The
+//! store has only the HMAC-SHA-256 of a secret under the pepper.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,18 @@ use crate::id::Random;
 use crate::secret::{MacKey, Secret, SecretBytes};
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Random digits of a secret: 178 bits, beyond any guessing.
+/// Number of random digits in a secret. They are 178 bits, which nobody can guess.
 const RANDOM: usize = 30;
-/// Digits of the checksum: 32 bits fit into six.
+/// Number of digits in the checksum. Six digits hold 32 bits.
 const CHECKSUM: usize = 6;
-/// Letters of a prefix of [`AUDIENCES`].
+/// Length of the prefixes in [`AUDIENCES`].
 const AUDIENCE: usize = 3;
 /// Length of a secret.
 const CHARS: usize = AUDIENCE + 1 + RANDOM + CHECKSUM;
 /// Prefixes of issued secrets: keys of the three interfaces, session tokens, node secrets.
 const AUDIENCES: [&str; 5] = ["pin", "agt", "rtr", "ses", "nod"];
 
-/// A new secret for an audience. Bytes that would make some digits likelier are drawn again.
+/// Makes a new secret for an audience. Random bytes that would bias the digits are drawn again.
 pub fn mint(audience: &str, random: &Random) -> Secret {
     let mut digits = String::with_capacity(RANDOM + CHECKSUM);
     while digits.len() < RANDOM {
@@ -33,8 +33,8 @@ pub fn mint(audience: &str, random: &Random) -> Secret {
     Secret::new(format!("{audience}_{digits}"))
 }
 
-/// `false` only for a string of the form above with a wrong checksum: a mistyped key. Any other
-/// string may be a key that an operator chose.
+/// Returns `false` only for a string of the form above with a wrong checksum, which is a mistyped
+/// key. Any other string may be a key that an operator chose.
 pub fn well_formed(token: &str) -> bool {
     match parts(token) {
         Some((digits, sum)) => checksum(digits) == sum.as_bytes(),
@@ -42,7 +42,7 @@ pub fn well_formed(token: &str) -> bool {
     }
 }
 
-/// A secret as it may be shown: its beginning and its end.
+/// A secret in a form that may be shown: its beginning and its end.
 pub fn redact(token: &str) -> String {
     match parts(token) {
         Some((digits, sum)) => {
@@ -57,13 +57,13 @@ pub fn redact(token: &str) -> String {
     }
 }
 
-/// A text with every secret of this form in it [redacted](redact). One pass, since anybody may have
-/// chosen the text.
+/// Replaces every secret of this form in a text by its [redacted](redact) form. It takes one pass,
+/// as anybody may have chosen the text.
 pub(crate) fn redact_within(text: &str) -> Cow<'_, str> {
     let (mut clean, mut rest) = (String::new(), text);
     let mut from = 0;
     while let Some(at) = rest.get(from..).and_then(|after| after.find('_')).map(|at| from + at) {
-        // There may be other letters directly before it and after it.
+        // Other letters may stand directly before and after a secret.
         let begin = at.checked_sub(AUDIENCE);
         let token = begin
             .and_then(|begin| rest.get(begin..begin + CHARS))
@@ -81,7 +81,7 @@ pub(crate) fn redact_within(text: &str) -> Cow<'_, str> {
     if clean.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(clean + rest) }
 }
 
-/// Whether a secret of this form is in a text.
+/// Whether the text contains a secret of this form.
 pub fn is_in(text: &[u8]) -> bool {
     memchr::memchr_iter(b'_', text).any(|at| {
         let token = at.checked_sub(AUDIENCE).and_then(|begin| text.get(begin..begin + CHARS));
@@ -92,7 +92,7 @@ pub fn is_in(text: &[u8]) -> bool {
     })
 }
 
-/// The pepper, with its key schedule computed once.
+/// The key under which secrets are digested, with its key schedule computed once.
 #[derive(Clone)]
 pub struct Pepper(MacKey);
 
@@ -102,7 +102,7 @@ impl Pepper {
         Pepper(MacKey::new(key.expose()))
     }
 
-    /// HMAC-SHA-256 of a secret, as stored and as the tables are keyed.
+    /// HMAC-SHA-256 of a secret, by which it is stored and looked up.
     pub fn digest(&self, token: &str) -> [u8; 32] {
         self.0.code(token.as_bytes())
     }

@@ -1,4 +1,5 @@
-//! What an agent adds to a chat completion: a system message, and fields and functions as they are.
+//! What an agent adds to a request for a chat completion: a system message, fields and functions.
+//! Fields and functions have this dialect's form already.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ use super::super::agent::AgentRules;
 
 pub const RULES: AgentRules = AgentRules {
     speech: "messages",
-    // A chat without messages is the provider's to refuse.
+    // The provider refuses a request without messages.
     adds_speech: false,
     element: Some(|instructions| json!({ "role": "system", "content": instructions })),
     sampling: |name, value| Some((name, Cow::Borrowed(value))),

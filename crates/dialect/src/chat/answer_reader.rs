@@ -1,4 +1,4 @@
-//! Chat completions: a message is read as one large delta.
+//! Whole chat completions, whose message is read as one large delta.
 
 use super::chunk::CompletionChunk;
 use super::stream_reader::ChatStreamReader;
@@ -14,7 +14,7 @@ pub(crate) fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
     let mut reader = ChatStreamReader::default();
     reader.take(&chunk, each);
     if !reader.has_stopped() {
-        // A whole document is a whole answer; clients wait for a reason.
+        // The document is complete, so the answer is too. Clients need a stop reason.
         each(StreamEvent::Stop(StopReason::End));
     }
     reader.done(each);

@@ -1,4 +1,4 @@
-//! Chat completions out of answers.
+//! Writes answers as chat completions.
 
 use crate::neutral::answer::{Answer, StopReason, TokenCounts};
 use crate::neutral::ids;
@@ -35,7 +35,7 @@ pub(super) fn id(id: &str) -> String {
     format!("chatcmpl-{}", ids::stem(id))
 }
 
-/// The texts of some parts as one, if there are any.
+/// The texts of the selected parts, joined; `None` if there are none.
 fn joined<'a>(answer: &'a Answer, text: impl Fn(&'a Part) -> Option<&'a String>) -> Option<String> {
     let mut texts = answer.content.iter().filter_map(text);
     let mut all = texts.next()?.clone();
@@ -72,7 +72,7 @@ fn write_calls(answer: &Answer, out: &mut Vec<u8>) {
     }
 }
 
-/// A refusal in the model's words is an answer, one of a filter is not.
+/// A refusal that the model wrote is an answer; a filter's refusal is not.
 pub(super) fn finish_reason(stop: &StopReason, refused: bool) -> Option<&'static str> {
     Some(match stop {
         StopReason::End | StopReason::Sequence(_) | StopReason::Pause => "stop",

@@ -1,4 +1,4 @@
-//! What chunks and whole chat completions have, as far as it is read.
+//! Chunks of a stream and whole chat completions, with the members that the gateway reads.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::neutral::answer::TokenCounts;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
 
-/// A chunk, or a whole completion.
+/// A chunk or a whole completion.
 #[derive(Deserialize)]
 pub(super) struct CompletionChunk<'a> {
     #[serde(borrow, default)]
@@ -37,7 +37,7 @@ pub(super) struct ChatChoice<'a> {
     pub(super) index: JsonCount,
     #[serde(borrow, default)]
     pub(super) delta: Option<CompletionDelta<'a>>,
-    /// All of it, of a whole completion.
+    /// The whole message of a completion that is no stream.
     #[serde(borrow, default)]
     pub(super) message: Option<CompletionDelta<'a>>,
     #[serde(borrow, default)]
@@ -74,7 +74,7 @@ pub(super) struct CompletionDelta<'a> {
     pub(super) thought_signature: JsonPresence,
 }
 
-/// OpenRouter's record of reasoning; its text is in `reasoning` too.
+/// OpenRouter's record of reasoning. Its text is also in `reasoning`.
 #[derive(Deserialize)]
 pub(super) struct ReasoningDetail<'a> {
     #[serde(borrow, default)]
@@ -83,7 +83,7 @@ pub(super) struct ReasoningDetail<'a> {
     pub(super) data: JsonText<'a>,
 }
 
-/// A part of a content that is a list: Mistral's thinking is one.
+/// A part of content that is a list. Mistral sends thinking in such parts.
 #[derive(Deserialize)]
 pub(super) struct ContentPiece<'a> {
     #[serde(borrow, default)]

@@ -1,26 +1,26 @@
-//! The form of a chat completion that reroutes answer with, whatever the provider left out or wrote
-//! differently. Correct members stay as they are.
+//! The chat completion in the answer to a reroute. It has a fixed form, whatever the provider left
+//! out or wrote differently. Correct members stay as they are.
 
 use serde_json::{Map, Value, json};
 
 use super::super::usage::{PartialUsage, Usage};
 
-/// Values for what the provider left out.
+/// Values for members that the provider left out.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletionDefaults<'a> {
     /// The id of the answer.
     pub id: &'a str,
-    /// The time in seconds since the epoch.
+    /// Unix time in seconds.
     pub created: i64,
     pub model: &'a str,
     /// The estimated tokens of the prompt.
     pub prompt_tokens: u64,
-    /// The usage of a stream, counted while it passed.
+    /// The usage of a stream, counted while it was relayed.
     pub usage: Option<Usage>,
 }
 
-/// Completes an answer: `id`, `object`, `created`, `model`, `choices` and `usage`, each of its
-/// type.
+/// Completes an answer. It then has `id`, `object`, `created`, `model`, `choices` and `usage`, each
+/// of the right type.
 pub fn shaped(answer: Value, defaults: &CompletionDefaults<'_>) -> Value {
     let mut rest = object(answer).unwrap_or_default();
     let mut take = |name: &str| rest.remove(name).unwrap_or_default();
@@ -49,7 +49,7 @@ fn object(value: Value) -> Option<Map<String, Value>> {
     if let Value::Object(fields) = value { Some(fields) } else { None }
 }
 
-/// A string that is not empty, or else `other`.
+/// The value, if it is a non-empty string, otherwise `other`.
 fn text_or(value: Value, other: &str) -> Value {
     if value.as_str().is_some_and(|text| !text.is_empty()) { value } else { other.into() }
 }
@@ -58,7 +58,7 @@ fn choice((place, mut choice): (usize, Map<String, Value>)) -> Value {
     let mut take = |name: &str| choice.remove(name).unwrap_or_default();
     let (index, reason) = (take("index"), take("finish_reason"));
     let mut message = object(take("message")).unwrap_or_default();
-    // Legacy completions have their text here.
+    // Legacy completions have their text in this member.
     let text = take("text");
     let content = match message.remove("content").unwrap_or_default() {
         Value::Null if text.is_string() => text,
@@ -80,7 +80,7 @@ fn choice((place, mut choice): (usize, Map<String, Value>)) -> Value {
     shaped.into()
 }
 
-/// The text of a content: parts joined, other JSON as it is written.
+/// The text of `content`: parts are joined, other JSON is written as text.
 fn content_text(content: Value) -> String {
     match content {
         Value::Null => String::new(),
@@ -95,7 +95,8 @@ fn content_text(content: Value) -> String {
     }
 }
 
-/// The usage as written if its three counts are valid; else completed by estimates, and marked so.
+/// The provider's usage if its counts are valid. Otherwise estimates complete it, and it is marked
+/// so.
 fn usage(written: Value, choices: &[Value], defaults: &CompletionDefaults<'_>) -> Value {
     let told = PartialUsage::read(&written.to_string());
     let ours = || {
@@ -122,7 +123,7 @@ fn usage(written: Value, choices: &[Value], defaults: &CompletionDefaults<'_>) -
     fields.into()
 }
 
-/// Bytes of text that the model wrote, about.
+/// Approximate bytes of text that the model wrote.
 fn bytes(choice: &Value) -> u64 {
     let message = &choice["message"];
     let texts = ["content", "refusal", "reasoning_content", "reasoning"]

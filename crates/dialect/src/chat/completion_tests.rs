@@ -1,4 +1,4 @@
-//! The shape of reroutes' answers, over whatever JSON a provider may write.
+//! The form of a reroute's answer, for any JSON that a provider may send.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn shape(answer: Value) -> Value {
     shaped(answer, &DEFAULTS)
 }
 
-/// Every field with its type.
+/// Asserts that every member exists and has its type.
 fn holds(shaped: &Value) -> Result<(), TestCaseError> {
     for name in ["id", "model"] {
         prop_assert!(shaped[name].as_str().is_some_and(|text| !text.is_empty()), "{}", shaped);
@@ -44,7 +44,7 @@ fn holds(shaped: &Value) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Any JSON whose names are mostly those of answers.
+/// Any JSON, with names that answers use.
 fn json() -> impl Strategy<Value = Value> {
     let names = [
         "id",
@@ -94,7 +94,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A good answer of each API with some of its values exchanged for any JSON, or left out.
+/// A valid answer of each API, with some values replaced by any JSON or removed.
 fn bent() -> impl Strategy<Value = Value> {
     let chat = json!({
         "id": "c", "object": "chat.completion", "created": 1, "model": "m",
@@ -217,7 +217,7 @@ fn what_is_estimated_is_marked_and_what_was_told_is_not() {
         assert_eq!(counts, [Some(prompt), Some(completion), Some(total)], "{usage}");
         assert_eq!(shaped["usage"].get("estimated").is_some(), estimated, "{usage}");
     }
-    // Of a stream it is known how much passed.
+    // For a stream, the amount of relayed text is known.
     let defaults = CompletionDefaults { usage: Some(Usage::estimate(9, 400)), ..DEFAULTS };
     let shaped = shaped(answer(Value::Null), &defaults);
     assert_eq!(

@@ -1,10 +1,11 @@
-//! Errors of ours in OpenAI's form, for clients of chat completions, responses and embeddings.
+//! Errors of the gateway in OpenAI's form, for clients of chat completions, responses and
+//! embeddings.
 
 use serde_json::{Value, json};
 
 use rerouter_base::error::Error;
 
-/// The body of an answer. All four members of `error` are always there.
+/// The body of an error answer. `error` always has all four members.
 pub fn envelope(error: &Error) -> Value {
     let row = error.kind().row();
     json!({ "error": {
@@ -15,7 +16,7 @@ pub fn envelope(error: &Error) -> Value {
     }})
 }
 
-/// The last event of a stream.
+/// The last event of a stream that fails.
 pub fn event(error: &Error, _request_id: &str, _number: u64) -> String {
     format!("data: {}\n\n", envelope(error))
 }

@@ -1,16 +1,16 @@
-//! OpenAI's errors: of an answer, and inside a stream.
+//! Writes provider failures in OpenAI's form.
 
 use crate::neutral::answer::{Failure, FailureKind};
 use crate::neutral::json_text::{Quoted, put};
 
-/// Writes the envelope of an error, of an answer as of a stream of chat completions.
+/// Writes the error object of an answer, or of a stream of chat completions.
 pub fn write(failure: &Failure, out: &mut Vec<u8>) {
     let (kind, code) = words(failure);
     put!(out, "{\"error\":{\"message\":", Quoted(&failure.message), ",\"type\":", Quoted(kind));
     put!(out, ",\"param\":", failure.param.as_deref(), ",\"code\":", code, "}}");
 }
 
-/// OpenAI's `type` and `code`.
+/// OpenAI's `type` and `code` of an error.
 pub fn words(failure: &Failure) -> (&'static str, Option<&str>) {
     let (kind, code) = match failure.kind {
         FailureKind::InvalidRequest | FailureKind::TooLarge => ("invalid_request_error", None),

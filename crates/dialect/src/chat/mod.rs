@@ -1,5 +1,5 @@
-//! Chat completions, OpenAI's older dialect, which most providers speak, and OpenAI's API as a
-//! provider's: it has responses and embeddings beside them.
+//! Chat completions, OpenAI's older dialect, which most providers have. Also OpenAI's API as a
+//! protocol of providers, which has responses and embeddings too.
 
 pub mod agent;
 pub(crate) mod answer_reader;

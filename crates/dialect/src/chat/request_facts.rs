@@ -1,4 +1,4 @@
-//! Chat completions: messages, whose content is a text or a list of parts.
+//! Facts of a request for a chat completion. The content of a message is a text or a list of parts.
 
 use super::super::request::content_parts;
 use super::super::request::media::PromptSize;
@@ -11,7 +11,7 @@ use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
 
-/// Reads a member of the request that is acted on.
+/// Reads a member of the request that the gateway uses.
 pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     name: &str,
@@ -42,7 +42,7 @@ pub(crate) fn member(
     Ok(())
 }
 
-/// The members of a message that are acted on.
+/// The members of a message that the gateway uses.
 const NAMES: &[&str] = &[
     "role",
     "content",
@@ -77,12 +77,13 @@ fn read_message(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), 
                 prompt.tokens += TOKENS_PER_CALL;
                 read_call(cursor, prompt)?;
             }
-            // Thinking of earlier answers is left out, as providers leave it out.
+            // Thinking of earlier answers does not count, as providers ignore it.
             "refusal" | "name" => {
                 let span = cursor.skip()?;
                 prompt.tokens += tokens_of(cursor, &span);
             }
-            // An earlier answer by its id, and what some servers take beside the content.
+            // The id of an earlier audio answer, or attachments that some servers accept beside the
+            // content.
             "audio" | "images" | "videos" | "files" | "attachments" => {
                 prompt.is_open |= !matches!(cursor.kind()?, JsonKind::Null | JsonKind::String);
                 cursor.pass()?;
@@ -103,7 +104,7 @@ fn read_message(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), 
     Ok(())
 }
 
-/// An answer without the thinking that some models write before it: chat templates leave that out.
+/// The answer without leading `<think>` text, which chat templates leave out.
 fn after_thoughts(answer: &[u8]) -> &[u8] {
     const END: &[u8] = b"</think>";
     if !answer.starts_with(b"<think>") {
@@ -113,7 +114,7 @@ fn after_thoughts(answer: &[u8]) -> &[u8] {
     end.and_then(|at| answer.get(at + END.len()..)).unwrap_or(answer)
 }
 
-/// Reads a tool call: the model is shown its name and arguments, not its id.
+/// Reads a tool call. The model sees its name and arguments, but not its id.
 fn read_tool_call(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
     prompt.tokens += TOKENS_PER_CALL;
     let mut names = MemberNames::new("messages.tool_calls.", &["function", "custom"]);
@@ -123,7 +124,6 @@ fn read_tool_call(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<()
     })
 }
 
-/// Reads the name and arguments of a call.
 fn read_call(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
     cursor.members(|cursor, _| {
         let span = cursor.skip()?;

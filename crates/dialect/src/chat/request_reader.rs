@@ -1,4 +1,4 @@
-//! Chat completions into the neutral form.
+//! Reads chat completions into the neutral form.
 
 use serde::de::IgnoredAny;
 use serde_json::Number;
@@ -116,9 +116,9 @@ wire_object!(ToolMember, TOOL, {
 });
 wire_object!(TextTool, TOOL, { name: String, description: String, format: TextFormat, });
 wire_object!(TextFormat, &[], { kind: String = "type", grammar: Grammar, });
-// The syntax stands in the text.
+// The grammar's text shows its syntax.
 wire_object!(Grammar, &[], { syntax: IgnoredAny, definition: String, });
-// Of the search that OpenRouter adds.
+// Options of OpenRouter's web search.
 wire_object!(SearchParameters, SEARCH, {
     search_context_size: String,
     allowed_domains: Vec<String>,

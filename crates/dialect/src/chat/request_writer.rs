@@ -1,4 +1,4 @@
-//! The neutral form as chat completions.
+//! Writes the neutral form as a request for a chat completion.
 
 use std::borrow::Cow;
 
@@ -56,14 +56,15 @@ fn write_settings(body: &mut Members<'_>, request: &Request) {
     body.option("user", &request.short_user());
     if request.stream {
         body.value("stream", &true);
-        // The other dialects name the usage in each stream.
+        // The other dialects report the usage in every stream, so it is always requested.
         if request.chat.stream_usage {
             body.value("stream_options", &json!({"include_usage": true}));
         }
     }
 }
 
-/// Writes text as content: one as a string, which every server takes, else a list.
+/// Writes texts as content: a single text as a string, which every server accepts, several as a
+/// list.
 fn write_texts<'a>(message: &mut Members<'_>, mut texts: impl Iterator<Item = &'a str> + Clone) {
     let (first, second) = (texts.clone().next(), texts.clone().nth(1));
     match (first, second) {
@@ -89,7 +90,7 @@ fn text_of(part: &Part) -> Option<&str> {
     }
 }
 
-/// A part that is a text in chat.
+/// The text of a part that becomes plain text in a chat completion.
 fn whole_text(part: &Part) -> Option<Cow<'_, str>> {
     match part {
         Part::Text(text) => Some(Cow::Borrowed(text)),
@@ -141,8 +142,8 @@ fn write_answer(messages: &mut Items<'_>, content: &[Part]) {
     });
 }
 
-/// Writes results as messages of their own, and behind them what a result can't hold, with the
-/// rest of the turn.
+/// Writes each tool result as a message. A last message has the rest of the turn, and content that
+/// a result cannot hold.
 fn write_user(messages: &mut Items<'_>, content: &[Part]) {
     let results = content.iter().filter_map(|part| match part {
         Part::ToolResult(result) => Some(result),
@@ -205,7 +206,7 @@ fn write_file(parts: &mut Items<'_>, file: &File) {
     if let Some(text) = file.as_text() {
         return parts.text("text", &text);
     }
-    // Files by URL are refused before a writer runs.
+    // Files by URL are refused before this writer runs.
     let Source::Inline { .. } = &file.source else { return };
     parts.object(|part| {
         part.value("type", "file");

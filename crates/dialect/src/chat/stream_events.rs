@@ -22,7 +22,7 @@ struct ChatChunk<'a> {
     choices: Option<Vec<ChunkChoice<'a>>>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
-    /// The place where Groq has its usage.
+    /// Groq reports its usage here.
     #[serde(borrow)]
     x_groq: Option<&'a RawValue>,
 }
@@ -63,7 +63,7 @@ struct ChatDelta<'a> {
     images: Option<&'a RawValue>,
 }
 
-/// What an event's data is.
+/// Classifies an event by its data.
 pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     if data.trim_ascii() == b"[DONE]" {
         return EventKind::Done.into();
@@ -93,7 +93,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     } else {
         EventKind::Preamble
     };
-    // Some providers count along with every chunk.
+    // Some providers report the usage so far in every chunk.
     let all_told = finished || choices.is_empty() || matches!(seen, EventKind::Error(_));
     let text = match choices.as_slice() {
         [ChunkChoice { delta: Some(delta), .. }] => place_of_text(delta.text(), data),
@@ -103,7 +103,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
 }
 
 impl ChunkChoice<'_> {
-    /// Its place in a set; no provider gives more than 128 answers at once.
+    /// The choice's bit in a set of indexes. No provider gives more than 128 answers at once.
     fn bit(&self) -> u128 {
         let index = self.index.and_then(|index| index.get().parse::<u32>().ok()).unwrap_or(0);
         1u128.checked_shl(index).unwrap_or(0)
@@ -121,7 +121,7 @@ impl ChatDelta<'_> {
         self.reasoning.or(self.reasoning_content)
     }
 
-    /// What changes from delta to delta.
+    /// The text that changes from delta to delta.
     fn text(&self) -> Option<&RawValue> {
         self.content.filter(|content| !is_empty(content.get())).or_else(|| self.thoughts())
     }
@@ -130,8 +130,8 @@ impl ChatDelta<'_> {
         self.parts().any(|part| !is_empty(part.get()))
     }
 
-    /// Bytes of text that the model wrote, about: strings without quotes, names and arguments of
-    /// calls.
+    /// Approximate bytes of text that the model wrote: strings without quotes, names and arguments
+    /// of calls.
     fn bytes(&self) -> u64 {
         let texts = [self.content, self.refusal, self.thoughts()];
         let text: u64 = texts.into_iter().flatten().map(|part| inside(part.get().len())).sum();
@@ -167,8 +167,8 @@ impl FunctionDelta<'_> {
     }
 }
 
-/// Assembles the answer of a recorded stream. What was cut off and log probabilities are left
-/// out.
+/// Assembles the answer of a recorded stream. An incomplete last event and log probabilities are
+/// left out.
 pub(crate) fn assemble(stream: &[u8]) -> Value {
     let mut parts = ChatAssembly::default();
     each_object(stream, |event| parts.take(event));
@@ -274,7 +274,7 @@ impl ChoiceAssembly {
 
     fn add_call(&mut self, call: Value) {
         let Value::Object(mut call) = call else { return };
-        // Without an index, a new id begins a new call.
+        // Without an index, a call with a new id is another call.
         let known = call.get("index").and_then(Value::as_u64);
         let last = self.calls.last_key_value().map(|(index, _)| *index);
         let index = match (known, last) {

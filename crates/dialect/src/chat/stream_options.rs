@@ -6,8 +6,7 @@ use crate::wire::json::{Cursor, Edit, JsonError, JsonKind};
 #[derive(Default)]
 pub(crate) struct StreamOptions {
     pub include_usage: bool,
-    /// The edit that makes it ask for the usage; `None` where it asks already, or holds what no
-    /// provider understands.
+    /// The edit that requests the usage. `None` if the options request it already, or are invalid.
     pub ask: Option<Edit>,
 }
 

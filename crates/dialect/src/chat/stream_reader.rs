@@ -1,6 +1,6 @@
-//! Streams of chat completions. Providers differ: reasoning stands in `reasoning_content`,
-//! `reasoning` or parts of the content, tool calls may come without an index or an id, and usage
-//! beside the last content, alone, or in `x_groq`.
+//! Reads streams of chat completions into neutral events. Providers differ: reasoning is in
+//! `reasoning_content`, `reasoning` or parts of the content; tool calls may lack an index or id;
+//! usage comes with the last content, alone, or in `x_groq`.
 
 use serde_json::value::RawValue;
 
@@ -21,18 +21,18 @@ enum ChatPart {
     Thinking,
     Text,
     Refusal,
-    /// By its place among the calls.
+    /// A tool call, by its position among the calls.
     Call(usize),
 }
 
-/// A tool call so far.
+/// The state of a tool call.
 #[derive(Debug, Default)]
 struct ToolCallProgress {
     index: Option<u64>,
     id: String,
-    /// The call has started, as its name is known.
+    /// Whether the call has started. It starts when its name is known.
     started: bool,
-    /// Arguments that came before the name.
+    /// Arguments that arrived before the name.
     early: String,
 }
 
@@ -56,7 +56,7 @@ impl ChatStreamReader {
         }
     }
 
-    /// The connection has ended. Some providers leave `[DONE]` out.
+    /// Ends the stream when the connection has ended. Some providers send no `[DONE]`.
     pub(crate) fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
         if self.stopped {
             self.done(each);
@@ -142,12 +142,12 @@ impl ChatStreamReader {
             if call.kind.0 == "custom" {
                 each(StreamEvent::Dropped(dropped::CUSTOM_TOOL_CALLS));
             } else {
-                // Those of a whole completion are as many as there are.
+                // In a whole completion each element of the list is a call.
                 let index = if whole { Some(place) } else { call.index.0 };
                 self.call(index, &call.id, call.function.as_ref(), each);
             }
         }
-        // What OpenAI had before tool calls: one, without an id.
+        // OpenAI's form before tool calls: a single call without an id.
         if let Some(function) = &delta.function_call {
             self.call(Some(0), "", Some(function), each);
         }
@@ -183,7 +183,7 @@ impl ChatStreamReader {
         self.text(ChatPart::Refusal, PartKind::Refusal, &piece.refusal, each);
     }
 
-    /// A delta of text ends the text of another kind before it.
+    /// Adds text. Open texts of other kinds end first.
     fn text(
         &mut self,
         key: ChatPart,
@@ -226,7 +226,7 @@ impl ChatStreamReader {
             call.id = id.to_owned();
         }
         let raw = function.and_then(|function| function.arguments).map_or("", RawValue::get);
-        // Some servers write the object itself.
+        // Some servers write an object instead of a string.
         let text = match serde_json::from_str::<JsonText<'_>>(raw) {
             Ok(text) if raw.starts_with('"') => text,
             _ if raw.starts_with('{') => JsonText(raw.into()),
@@ -249,8 +249,8 @@ impl ChatStreamReader {
         }
     }
 
-    /// The place of the call that a delta belongs to. Some servers write no index, or 0 for each
-    /// call; another id with a name begins another call.
+    /// The position of the call that a delta belongs to. Some servers write no index, or 0 for each
+    /// call. Then a different id with a name begins another call.
     fn number_of_call(&self, index: Option<u64>, id: &str, name: &str) -> usize {
         let known = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index),

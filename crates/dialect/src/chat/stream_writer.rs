@@ -1,4 +1,4 @@
-//! Streams of chat completions out of events.
+//! Writes neutral events as streams of chat completions.
 
 use super::answer_writer::{finish_reason, id, write_usage};
 use super::failure;
@@ -6,22 +6,22 @@ use crate::neutral::answer::{StopReason, TokenCounts};
 use crate::neutral::event::{PartKind, StreamEvent};
 use crate::neutral::json_text::{Quoted, put};
 
-/// How the text of a part is written.
+/// How a part is written.
 #[derive(Clone, Copy, Debug)]
 enum WrittenPart {
     Text,
     Thinking,
     Refusal,
-    /// A tool call by its index, and whether it has arguments so far.
+    /// The index of a tool call, and whether arguments were written.
     Call(u64, bool),
-    /// A call with a text, by its index among the calls.
+    /// The index of a call of a tool that takes free text.
     TextCall(u64),
 }
 
 #[derive(Debug)]
 pub(crate) struct ChatStreamWriter {
     include_usage: bool,
-    /// What each chunk begins with.
+    /// The members at the beginning of each chunk.
     head: String,
     parts: Vec<WrittenPart>,
     calls: u64,
@@ -69,7 +69,7 @@ impl ChatStreamWriter {
                 failure::write(&failure, out);
                 put!(out, "\n\n");
             }
-            // A chat completion has no place for them.
+            // A chat completion cannot represent these.
             StreamEvent::Sealed { .. } | StreamEvent::Dropped(_) => {}
         }
     }
@@ -92,7 +92,7 @@ impl ChatStreamWriter {
         self.parts.push(written);
     }
 
-    /// Starts a tool call of this kind, and gives its index.
+    /// Starts a tool call of this kind, and returns its index.
     fn call(&mut self, id: &str, name: &str, [kind, said]: [&str; 2], out: &mut Vec<u8>) -> u64 {
         let index = self.calls;
         self.calls += 1;

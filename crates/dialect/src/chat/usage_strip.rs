@@ -1,5 +1,5 @@
-//! Removes from a stream the chunk with the usage, which the gateway asked the provider for and the
-//! client did not. Every other byte passes: comments, line ends, chunks with usage beside content.
+//! Removes the usage chunk from a stream, if the gateway requested it and the client did not. All
+//! other bytes pass unchanged: comments, line ends, chunks with usage beside content.
 
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
@@ -8,7 +8,7 @@ use super::super::Dialect;
 use super::super::stream::{EventKind, classify};
 use crate::wire::sse::{Splitter, SseEvent};
 
-/// Passes on a stream without the usage chunk. Events are held until they are whole.
+/// Passes a stream on without the usage chunk. An event is held until it is complete.
 #[derive(Debug, Default)]
 pub struct UsageStrip {
     splitter: Splitter,
@@ -32,10 +32,10 @@ impl UsageStrip {
 
 fn pass(event: SseEvent<'_>, out: &mut BytesMut) {
     let bytes = event.bytes();
-    // An event in pieces is larger than any usage chunk.
+    // An event that comes in pieces is larger than any usage chunk.
     let may = !matches!(event, SseEvent::Piece(_)) && memmem::find(bytes, b"\"usage\"").is_some();
     if may && classify(Dialect::Chat, bytes) == EventKind::Usage {
-        // Comments stay.
+        // Comments in the same event are kept.
         let end = if bytes.contains(&b'\n') { b'\n' } else { b'\r' };
         for line in bytes.split_inclusive(|byte| *byte == end).filter(|line| line.starts_with(b":"))
         {
@@ -84,7 +84,8 @@ mod tests {
                     [FILTER, CONTENT, ": ping\n\n: ping\n\n", DONE].concat(),
                 ),
                 ([CONTENT, LAST, DONE].concat(), [CONTENT, LAST, DONE].concat()),
-                // A comment without a blank line of its own, and an end without one.
+                // A comment right before the usage data, and a stream whose usage chunk has no
+                // blank line.
                 ([": ping\n", USAGE, DONE].concat(), [": ping\n", DONE].concat()),
                 ([CONTENT, USAGE.trim_end()].concat(), CONTENT.to_owned()),
                 (

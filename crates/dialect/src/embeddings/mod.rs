@@ -1,4 +1,4 @@
-//! Embeddings, as OpenAI has them.
+//! OpenAI's embeddings.
 
 pub mod recorded;
 pub(crate) mod request_facts;
@@ -11,7 +11,8 @@ use super::rows::{DialectRow, EndpointRow};
 use super::stream::event::{OversizedRule, StreamRules};
 use super::usage::USAGE;
 
-/// An answer is no stream; what comes as one is read as a chat completion.
+/// Embeddings have no streams. If a provider streams anyway, the events are read as chat
+/// completions.
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "embeddings",
     title: "embeddings",

@@ -1,4 +1,4 @@
-//! Embeddings that were kept, for people: the texts, and what came for them.
+//! Reads captured embeddings for display: the inputs, and the vectors' count and length.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 #[derive(Debug, PartialEq, Eq)]
 pub enum EmbeddingInput {
     Text(String),
-    /// So many tokens in place of a text.
+    /// An input of tokens, with their number.
     Tokens(usize),
-    /// Something else, as an image.
+    /// Another input, such as an image.
     Other,
 }
 
@@ -39,7 +39,7 @@ fn input(raw: &RawValue) -> EmbeddingInput {
     tokens.map_or(EmbeddingInput::Other, |tokens| EmbeddingInput::Tokens(tokens.len()))
 }
 
-/// The vectors of an answer: how many, and the numbers of the first. `None` if it is no such
+/// The number of vectors in an answer, and the length of the first. `None` if it is no embeddings
 /// answer.
 pub fn vectors(answer: &[u8]) -> Option<(usize, usize)> {
     #[derive(Deserialize)]
@@ -56,7 +56,7 @@ pub fn vectors(answer: &[u8]) -> Option<(usize, usize)> {
     let numbers = answer.data.first().map_or(0, |first| {
         let raw = first.embedding.get();
         match serde_json::from_str::<String>(raw) {
-            // Base64 of floats of four bytes.
+            // Base64 of four-byte floats.
             Ok(coded) => coded.trim_end_matches('=').len() * 3 / 16,
             Err(_) => serde_json::from_str::<Vec<f64>>(raw).map_or(0, |numbers| numbers.len()),
         }

@@ -30,12 +30,12 @@ fn input(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<(), Js
         JsonKind::String => {
             let text = cursor.skip()?;
             builder.prompt.tokens += tokens_of(cursor, &text);
-            // The last one counts, like the last message of a chat.
+            // The last text wins, like the last message of a chat.
             builder.prompt.user_text = vec![text];
             Ok(())
         }
         kind => {
-            // Some models take images.
+            // Some models accept an object, such as an image, whose size is not estimated.
             builder.prompt.is_open |= kind == JsonKind::Object;
             cursor.pass()
         }

@@ -1,4 +1,4 @@
-//! Answers of `generateContent`: the only chunk of a stream.
+//! Answers of `generateContent`, read as a stream with one chunk.
 
 use super::stream_reader::GeminiStreamReader;
 use crate::neutral::answer::StopReason;
@@ -9,7 +9,7 @@ pub(crate) fn read(body: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
     let mut reader = GeminiStreamReader::default();
     reader.event(body, each);
     if !reader.has_stopped() {
-        // A whole document is a whole answer; clients wait for a reason.
+        // The document is complete, so the answer is too. Clients need a stop reason.
         each(StreamEvent::Stop(StopReason::End));
     }
     reader.done(each);

@@ -1,5 +1,5 @@
-//! Gemini's own API, Google's dialect, of providers only: the model stands in the path, and a
-//! stream ends without an event that says so. Sources: ai.google.dev/api/generate-content,
+//! Gemini, the dialect of Google's own API. Only providers speak it. The model is part of the path,
+//! and a stream has no final event. Sources: ai.google.dev/api/generate-content,
 //! ai.google.dev/api/tokens (counts) and ai.google.dev/gemini-api/docs/troubleshooting (errors).
 
 pub(crate) mod answer_reader;
@@ -20,7 +20,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
     title: "Gemini",
     stream: StreamRules {
         look: stream_events::look,
-        // Images and audio.
+        // Events that are too large to parse hold images or audio.
         oversized: OversizedRule::Ignored,
         assemble: stream_events::assemble,
     },
@@ -41,22 +41,21 @@ pub(super) static PROTOCOL: ProtocolRow = ProtocolRow {
     model_path: Some(model_path),
 };
 
-/// The path of a request.
 fn model_path(model: &str, wanted: Wanted) -> String {
     let (folder, model) = request_writer::in_folder(model);
     let mut path = ["/", folder].concat();
     for byte in model.bytes() {
-        // A model is one segment, whatever its name holds.
+        // A model's name is one path segment, so all other bytes are escaped.
         if byte.is_ascii_alphanumeric() || b"-._~@".contains(&byte) {
             path.push(char::from(byte));
         } else {
-            // A string takes all that is written.
+            // Writing into a `String` cannot fail.
             let _ = write!(path, "%{byte:02X}");
         }
     }
     path.push_str(match wanted {
         Wanted::Answer => ":generateContent",
-        // Without `alt` a stream is one list of JSON.
+        // Without `alt=sse` the stream is one JSON list.
         Wanted::Stream => ":streamGenerateContent?alt=sse",
         Wanted::Count => ":countTokens",
     });

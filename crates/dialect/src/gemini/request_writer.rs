@@ -8,13 +8,13 @@ use crate::json_writer::{Items, Members, object};
 use crate::neutral::part::{PDF, Part, Source, ToolResult};
 use crate::neutral::request::{Depth, OutputFormat, Reasoning, Request, Speaker, ToolChoice};
 
-/// What Google documents for calls that another model made: without any signature, models that
-/// sign their calls refuse the conversation.
+/// The signature that Google documents for calls of another model. Models that sign their calls
+/// refuse a conversation without any.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Tokens of thinking for each effort, as in Google's own translation of OpenAI's efforts.
+/// Thinking budget in tokens of each effort, as in Google's own OpenAI compatibility.
 const BUDGETS: [(&str, i64); 4] = [("none", 0), ("minimal", 1024), ("low", 1024), ("medium", 8192)];
-/// Tokens of thinking for all higher efforts.
+/// Thinking budget in tokens of all higher efforts.
 const HIGH_BUDGET: i64 = 24_576;
 
 pub(crate) fn write(request: &Request) -> Vec<u8> {
@@ -32,7 +32,7 @@ pub(super) fn write_count(request: &Request) -> Vec<u8> {
     })
 }
 
-/// A model with its folder: `models/`, unless it names another.
+/// Splits a model's name into its folder and the rest. The default folder is `models/`.
 pub(super) fn in_folder(model: &str) -> (&'static str, &str) {
     let named = ["models/", "tunedModels/"].into_iter().find(|folder| model.starts_with(folder));
     let folder = named.unwrap_or("models/");
@@ -68,7 +68,7 @@ fn write_members(body: &mut Members<'_>, request: &Request) {
     write_config(body, request);
 }
 
-/// Whether a part is written.
+/// Whether the part appears in the request.
 fn has_part(part: &Part) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => !text.is_empty(),
@@ -83,8 +83,8 @@ fn write_text(parts: &mut Items<'_>, text: &str) {
     parts.object(|part| part.text("text", text));
 }
 
-/// Writes the parts of a turn. A signature belongs to the part after the thinking; of parallel
-/// calls only the first has one.
+/// Writes the parts of a turn. The signature of a thinking part goes into the part after it. Of
+/// parallel calls only the first needs a signature.
 fn write_parts(list: &mut Items<'_>, parts: &[&Part], names: &HashMap<&str, &str>) {
     let mut signature = None;
     let mut is_first_call = true;
@@ -131,7 +131,8 @@ fn write_result(list: &mut Items<'_>, result: &ToolResult, names: &HashMap<&str,
 /// Writes an image, a file or audio.
 fn write_media(list: &mut Items<'_>, part: &Part) {
     match part {
-        // Not as a document, whatever the URL says: it was estimated as an image.
+        // Always an image type, even if the URL's suffix says otherwise: the prompt was estimated
+        // so.
         Part::Image(image) => write_source(list, &image.source, ("image/", "image/jpeg")),
         Part::File(file) => match file.as_text() {
             Some(text) => write_text(list, &text),
@@ -147,7 +148,8 @@ fn write_media(list: &mut Items<'_>, part: &Part) {
     }
 }
 
-/// Writes a source whose media type begins with `kind`; `fallback` where its URL says no such type.
+/// Writes a source whose media type has to begin with `kind`; `fallback` if its URL shows no such
+/// type.
 fn write_source(list: &mut Items<'_>, source: &Source, (kind, fallback): (&str, &str)) {
     list.object(|part| match source {
         Source::Url(url) => part.object("fileData", |file| {
@@ -165,7 +167,7 @@ fn write_source(list: &mut Items<'_>, source: &Source, (kind, fallback): (&str, 
     });
 }
 
-/// The media type that the name in a URL tells of: this dialect wants one.
+/// The media type that the file name in a URL suggests. Gemini requires a media type.
 fn media_type_of(url: &str) -> Option<&'static str> {
     let path = url.split(['?', '#']).next()?;
     let extension = path.rsplit('/').next()?.rsplit_once('.')?.1.to_ascii_lowercase();

@@ -1,5 +1,5 @@
-//! Events of a Gemini stream, and the answer that they make. Each event is an answer of its own,
-//! with the next parts of each candidate; a candidate ends with its `finishReason`.
+//! Events of a Gemini stream, and the answer that they make. Each event has the shape of an answer,
+//! with the next parts of each candidate. A candidate ends with its `finishReason`.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ struct PartChunk<'a> {
     file_data: Option<&'a RawValue>,
 }
 
-/// What an event's data is.
+/// Classifies an event by its data.
 pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     let Ok(chunk) = serde_json::from_slice::<GeneratedChunk<'_>>(data) else {
         return unread(fields, data);
@@ -76,7 +76,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     let bits = |bits: u128, candidate: &CandidateChunk<'_>| bits | candidate.bit();
     let begun = candidates.iter().fold(0, bits);
     let ended = candidates.iter().filter(has_ended).fold(0, bits);
-    // A prompt that is blocked has no candidates: that is the whole answer.
+    // A blocked prompt has no candidates, so this event is the whole answer.
     let is_blocked = chunk.prompt_feedback.is_some_and(|prompt| prompt.block_reason.is_some());
     let finished = is_blocked || ended != 0;
     let parts = || {
@@ -90,14 +90,14 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     } else {
         EventKind::Preamble
     };
-    // Usage comes with every event, and counts the answer so far.
+    // Every event has the usage of the answer so far, so only the last one is final.
     let all_told = finished || matches!(kind, EventKind::Error(_));
     let bytes = parts().map(PartChunk::bytes).sum();
     EventFacts { told, all_told, bytes, finished, choices: begun, ended, ..kind.into() }
 }
 
 impl CandidateChunk<'_> {
-    /// Its place in a set; Gemini gives eight candidates at most.
+    /// The candidate's bit in a set of indexes. Gemini returns at most eight candidates.
     fn bit(&self) -> u128 {
         1u128.checked_shl(self.index.unwrap_or(0)).unwrap_or(0)
     }
@@ -115,7 +115,7 @@ impl PartChunk<'_> {
         objects.into_iter().chain([self.text]).flatten().any(|part| !is_empty(part.get()))
     }
 
-    /// Bytes of text that the model wrote, about.
+    /// Approximate bytes of text that the model wrote.
     fn bytes(&self) -> u64 {
         let called = [self.function_call, self.executable_code];
         let texts = called.into_iter().chain([self.text]).flatten();
@@ -123,8 +123,8 @@ impl PartChunk<'_> {
     }
 }
 
-/// Assembles the answer of a recorded stream: parts in their order, with texts that follow each
-/// other as one. Of other members the last counts.
+/// Assembles the answer of a recorded stream. Parts keep their order, and consecutive texts are
+/// joined. Of other members the last wins.
 pub(crate) fn assemble(stream: &[u8]) -> Value {
     let mut top = Map::new();
     let mut candidates: BTreeMap<u64, Map<String, Value>> = BTreeMap::new();
@@ -163,7 +163,7 @@ fn add_candidate(before: &mut Map<String, Value>, mut more: Map<String, Value>) 
     before.extend(more);
 }
 
-/// Adds a part. A text goes on with the one before it, if both are thinking or neither is.
+/// Appends a part. A text is joined to the text before it, if both are thinking or neither is.
 fn add_part(list: &mut Vec<Value>, part: Value) {
     let is_thought = |part: &Value| part.get("thought") == Some(&Value::Bool(true));
     let continued = list.last_mut().filter(|last| is_thought(last) == is_thought(&part));
@@ -173,7 +173,7 @@ fn add_part(list: &mut Vec<Value>, part: Value) {
         && let Some(Value::String(before)) = last.get_mut("text")
     {
         before.push_str(text);
-        // Such as the signature of the thinking before it.
+        // Other members, such as the signature of the thinking before, are merged too.
         if let Value::Object(part) = part {
             last.extend(part.into_iter().filter(|(name, _)| name != "text"));
         }

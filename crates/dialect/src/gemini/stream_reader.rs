@@ -104,7 +104,8 @@ struct GeminiUsage {
 }
 
 impl GeminiUsage {
-    /// Gemini counts thoughts beside the answer, and what tools added beside the prompt.
+    /// Gemini counts thoughts apart from the answer, and tool results apart from the prompt. Both
+    /// are added here.
     fn counts(self) -> TokenCounts {
         let [prompt, tools, cached, answer, thoughts] = [
             self.prompt_token_count,
@@ -179,7 +180,7 @@ impl GeminiStreamReader {
         }
     }
 
-    /// The connection has ended.
+    /// Ends the stream when the connection has ended.
     pub(crate) fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
         if self.stopped {
             self.done(each);
@@ -231,7 +232,7 @@ impl GeminiStreamReader {
                 let message = format!("The model's answer is not usable: {reason}. {more}");
                 each(StreamEvent::Failed(failure::internal(message.trim_end())));
             }
-            // Filters of many names, and reasons that later versions add.
+            // Safety filters of various names, and reasons of later versions.
             _ => self.stop(StopReason::Refusal, each),
         }
     }
@@ -239,7 +240,8 @@ impl GeminiStreamReader {
     fn part(&mut self, part: &GeminiPart<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
         if let Some(call) = &part.function_call {
             self.end_texts(None, each);
-            // The signature goes back with the call; it travels in thinking of its own before it.
+            // The signature has to go back with the call, so it becomes an empty thinking part
+            // before the call.
             self.sign(&part.thought_signature, each);
             self.parts.end(GeminiPartKey::Thinking, each);
             let kind = PartKind::ToolCall { id: &call.id, name: &call.name };

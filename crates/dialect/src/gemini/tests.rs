@@ -14,7 +14,7 @@ fn event(data: &Value) -> String {
     format!("data: {data}\r\n\r\n")
 }
 
-/// A chunk of the first candidate.
+/// A chunk with the first candidate only.
 fn chunk(parts: Value, finish: Option<&str>, usage: Value) -> Value {
     let mut candidate = json!({ "content": { "parts": parts, "role": "model" }, "index": 0 });
     if let Some(finish) = finish {

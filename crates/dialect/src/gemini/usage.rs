@@ -14,7 +14,7 @@ const NAME: &[u8] = b"\"usageMetadata\"";
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct UsageMetadata<'a> {
-    /// With what was read from the cache.
+    /// Includes the tokens read from the cache.
     #[serde(borrow)]
     prompt_token_count: Option<&'a RawValue>,
     /// Results of tools that Google runs, which the model reads like a prompt.
@@ -31,7 +31,7 @@ struct UsageMetadata<'a> {
     cached_content_token_count: Option<&'a RawValue>,
 }
 
-/// Reads the object; `None` unless it counts something. Absurd counts are left out.
+/// Reads the `usageMetadata` object; `None` if it has no counts. Implausible counts are left out.
 pub(crate) fn read_metadata(written: &str) -> Option<PartialUsage> {
     let written: UsageMetadata<'_> = serde_json::from_str(written).ok()?;
     let count = |raw: Option<&RawValue>| raw.and_then(|raw| read_count(raw.get()));
@@ -60,8 +60,8 @@ pub(super) fn read_count_answer(answer: &[u8]) -> Option<u64> {
     read_count(answer.total_tokens.get())
 }
 
-/// The usage of an answer. One that is cut off is read up to there; of several members the last
-/// counts.
+/// The usage of an answer. A truncated answer is read as far as it goes. Of several `usageMetadata`
+/// members the last wins.
 fn read(answer: &[u8]) -> Option<Usage> {
     let mut usage = None;
     let _broken = json::read_object(answer, |cursor, name| {
@@ -75,8 +75,8 @@ fn read(answer: &[u8]) -> Option<Usage> {
     usage
 }
 
-/// The usage in the last bytes of an answer: the last member of its name there. Within a string the
-/// quotes of such a name would be escaped.
+/// The usage in the last bytes of an answer, from its last `usageMetadata`. The name cannot be part
+/// of a string, whose quotes would be escaped.
 fn read_ending(ending: &[u8]) -> Option<Usage> {
     let at = memmem::rfind(ending, NAME)?;
     let value = ending.get(at + NAME.len()..)?.trim_ascii_start().strip_prefix(b":")?;

@@ -1,4 +1,4 @@
-//! What an agent adds to a message.
+//! What an agent adds to a request for a message.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub const RULES: AgentRules = AgentRules {
     tool: |tool| Cow::Owned(translated(tool)),
 };
 
-/// A count of tokens has no sampling fields.
+/// The endpoint that counts tokens has no sampling fields.
 pub(crate) const COUNT_RULES: AgentRules = AgentRules { sampling: |_, _| None, ..RULES };
 
 fn sampling<'a>(name: &'a str, value: &'a Value) -> Option<(&'a str, Cow<'a, Value>)> {

@@ -1,4 +1,4 @@
-//! Messages: each block is read as one that starts whole.
+//! Whole messages, read as streams whose blocks are complete from the start.
 
 use super::stream_reader::{MessageBody, MessagesStreamReader};
 use crate::neutral::event::StreamEvent;

@@ -1,4 +1,4 @@
-//! Messages out of answers.
+//! Writes answers as messages.
 
 use crate::neutral::answer::{Answer, StopReason, TokenCounts};
 use crate::neutral::ids;
@@ -26,7 +26,7 @@ pub(super) fn id(id: &str) -> String {
     format!("msg_{}", ids::stem(id))
 }
 
-/// Whether the part became a block.
+/// Writes the part as a content block, after `before`. Returns whether the part has a block.
 fn write_block(part: &Part, before: &str, out: &mut Vec<u8>) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => {
@@ -48,8 +48,8 @@ fn write_block(part: &Part, before: &str, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// The arguments as an object. For JSON that a model broke Anthropic's documentation has this
-/// member.
+/// Writes the arguments as an object. Invalid JSON goes into the member that Anthropic's
+/// documentation has for it.
 fn write_input(arguments: &str, out: &mut Vec<u8>) {
     if arguments.trim_ascii().is_empty() {
         put!(out, "{}");

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::neutral::request::Tool;
 
 struct ClientTool {
-    /// What its type begins with; a date follows.
+    /// The prefix of the tool's type, before the date.
     kind: &'static str,
     description: &'static str,
     parameters: &'static str,
@@ -56,7 +56,7 @@ const TOOLS: [ClientTool; 3] = [
     },
 ];
 
-/// The function tool that stands for a type of Anthropic's, such as `bash_20250124`.
+/// The function tool that replaces a tool of Anthropic's, by its type, such as `bash_20250124`.
 pub(super) fn as_function(kind: &str, name: &str) -> Option<Tool> {
     let tool = TOOLS.iter().find(|tool| kind.starts_with(tool.kind))?;
     Some(Tool {

@@ -1,10 +1,10 @@
-//! A message as a chat completion.
+//! Turns messages into chat completions.
 
 use serde_json::{Map, Value, json};
 
-/// A message as a chat completion: text, thinking, tool calls, stop reason and usage. What a chat
-/// completion has no field for (citations, results of server tools) is left out. What the message
-/// leaves out is missing.
+/// Turns a message into a chat completion: text, thinking, tool calls, stop reason and usage. Parts
+/// that a chat completion has no field for (citations, results of server tools) are left out.
+/// Fields that the message lacks stay absent.
 pub(crate) fn as_chat_completion(message: &Value) -> Value {
     let blocks =
         message.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -16,7 +16,7 @@ pub(crate) fn as_chat_completion(message: &Value) -> Value {
     };
     let mut said = Map::new();
     said.insert("role".into(), "assistant".into());
-    // Some servers write a text alone.
+    // Some servers write a plain text as content.
     let text = message.get("content").and_then(Value::as_str).map(str::to_owned);
     said.insert("content".into(), text.or_else(|| texts("text", "text")).into());
     if let Some(thoughts) = texts("thinking", "thinking") {
@@ -54,7 +54,7 @@ fn finish_reason(stop: Option<&Value>) -> Value {
     }
 }
 
-/// The whole prompt is what was read anew, from the cache, and into it.
+/// Prompt tokens are the sum of new tokens, cache reads and cache writes.
 fn usage(written: &Value) -> Value {
     let count = |name: &str| written.get(name).and_then(Value::as_u64);
     let cached = count("cache_read_input_tokens");

@@ -1,5 +1,3 @@
-//! Answers as Anthropic's API gives them.
-
 use super::*;
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use rerouter_base::error::Error;
 
-/// The type of an error of this status, as the API documents them.
+/// The error type that Anthropic documents for this status.
 pub(crate) fn error_type(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",
@@ -20,7 +20,7 @@ pub(crate) fn error_type(status: u16) -> &'static str {
     }
 }
 
-/// An error, as an answer's body and as the data of a stream's `error` event have it.
+/// The error object of an answer's body and of a stream's `error` event.
 pub fn error_body(kind: &str, message: &str) -> Value {
     json!({ "type": "error", "error": { "type": kind, "message": message } })
 }

@@ -1,4 +1,4 @@
-//! Anthropic's errors: of an answer, and inside a stream.
+//! Writes provider failures in Anthropic's form.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use crate::neutral::answer::{Failure, FailureKind};
 use crate::neutral::failure::TOO_LONG_CODE;
 use crate::neutral::json_text::{Quoted, put};
 
-/// Words by which Anthropic's clients know a prompt that is too long; there is no code for it.
+/// Text by which Anthropic's clients recognize a prompt that is too long; no code exists for it.
 const TOO_LONG: &str = "prompt is too long";
 
-/// Writes the envelope of an error, of an answer as of a stream.
+/// Writes the error object of an answer or of a stream's `error` event.
 pub fn write(failure: &Failure, out: &mut Vec<u8>) {
     let kind = match failure.kind {
         FailureKind::InvalidRequest => "invalid_request_error",

@@ -1,4 +1,4 @@
-//! Messages, Anthropic's dialect, and its count of tokens.
+//! Messages, Anthropic's dialect, with the endpoint that counts tokens.
 
 pub mod agent;
 pub(crate) mod answer_reader;
@@ -29,19 +29,19 @@ use super::stream::event::{OversizedRule, StreamRules};
 use super::usage::USAGE;
 use request_writer::DEFAULT_MAX_TOKENS;
 
-/// The version of the API that is spoken where the client names none.
+/// The version of the API for clients that name none.
 pub const VERSION: &str = "2023-06-01";
 pub const VERSION_HEADER: HeaderName = HeaderName::from_static("anthropic-version");
 pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("anthropic-beta");
 pub const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("request-id");
 
-/// The answer to a question for the tokens of a prompt.
+/// The body of an answer to a token count.
 pub fn count(tokens: u64, estimated: bool) -> Bytes {
     let mark = if estimated { ",\"estimated\":true" } else { "" };
     format!("{{\"input_tokens\":{tokens}{mark}}}").into()
 }
 
-/// The tokens in an answer to a count of tokens.
+/// Reads a provider's answer to a token count.
 pub fn counted(answer: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Value>(answer).ok()?.get("input_tokens")?.as_u64()
 }

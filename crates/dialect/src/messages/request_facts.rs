@@ -1,4 +1,4 @@
-//! Anthropic's messages: content is a text or a list of blocks.
+//! Facts of a request for a message. Content is a text or a list of blocks.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
 
-/// Reads a member of a request that is acted on.
+/// Reads a member that the gateway uses.
 pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     name: &str,
@@ -52,7 +52,7 @@ pub(crate) fn member(
     Ok(())
 }
 
-/// The members of a format that are acted on.
+/// Members of an output format that the gateway uses.
 const FORMAT: &[&str] = &["type", "schema"];
 
 fn message(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
@@ -68,7 +68,8 @@ fn message(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonE
         Ok(())
     })?;
     prompt.tokens += content.tokens(cursor);
-    // Results of tools have the role of the user too; what the user wrote stands before them.
+    // Tool results have the user's role too. In that case the user's own text is in an earlier
+    // message.
     if role.as_deref() == Some("user") && !(content.text.is_empty() && content.results) {
         prompt.user_text = content.text;
     }
@@ -80,9 +81,9 @@ fn message(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonE
 struct BlockContent {
     /// Strings of text blocks.
     text: Vec<Range<usize>>,
-    /// Strings of documents and results.
+    /// Strings of documents and tool results.
     told: Vec<Range<usize>>,
-    /// Whether it holds results of tools.
+    /// Whether it has tool results.
     results: bool,
     /// Tokens of tool calls.
     calls: u64,
@@ -103,13 +104,13 @@ struct ContentBlock<'a> {
 struct BlockSource<'a> {
     kind: Option<Cow<'a, str>>,
     data: Option<Range<usize>>,
-    /// Whether it is a URL or an id.
+    /// Whether it is a URL or a file id.
     is_elsewhere: bool,
-    /// Whether it is an object.
+    /// Whether it is a JSON object.
     is_there: bool,
 }
 
-/// Characters of an encrypted result of a server tool a token.
+/// Characters per token in an encrypted result of a server tool.
 const ENCRYPTED_CHARACTERS: u64 = 8;
 
 impl BlockContent {
@@ -178,7 +179,7 @@ impl BlockContent {
             Some(kind) if kind.ends_with("tool_result") => self.results = true,
             // Thinking is not part of the next prompt, except within a turn.
             Some("thinking" | "redacted_thinking") => return,
-            // Parts of results are inline, whatever files they name.
+            // Results have their content inline, even if they name files.
             Some(kind)
                 if ["_result", "_error", "_output", "_reference", "compaction"]
                     .iter()

@@ -1,5 +1,3 @@
-//! Requests as clients of Anthropic's API write them.
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -65,7 +63,7 @@ fn the_facts_of_a_request() {
     let format = tokens::estimate(br#"{"type":"object"}"#) / 2;
     let rest = 4 * TOKENS_PER_MESSAGE + TOKENS_PER_MESSAGE + 2 * TOKENS_PER_IMAGE + TOKENS_PER_FILE;
     assert_eq!(request.prompt_tokens, rest + texts.iter().sum::<u64>() + call + tools + format);
-    // The result of a tool is nothing that the user said.
+    // A tool result is no text of the user.
     assert_eq!(last_user_text(body.to_string().as_bytes(), &request), "What is\nin these?");
 }
 

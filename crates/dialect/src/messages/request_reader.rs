@@ -1,4 +1,4 @@
-//! Anthropic's messages into the neutral form.
+//! Reads Anthropic's messages into the neutral form.
 
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -101,7 +101,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     for tool in body.tools.take().unwrap_or_default() {
         read_tool(tool, &mut request);
     }
-    // Without any tool it is as if it were not there.
+    // A server without allowed tools is left out.
     let no_tools = Some(Vec::new());
     request.mcp_servers.retain(|server| server.allowed_tools != no_tools);
     if let Some(choice) = body.tool_choice.take() {
@@ -144,7 +144,7 @@ fn read_settings(body: Body, request: &mut Request) {
     }
 }
 
-/// Reads what is asked of thinking and of the form of the answer.
+/// Reads the settings of thinking and of the output format.
 fn read_output(body: &mut Body, request: &mut Request) {
     let uses = &mut request.uses;
     let mut depth = None;
@@ -182,7 +182,7 @@ fn read_output(body: &mut Body, request: &mut Request) {
     }
 }
 
-/// The texts of content that may hold nothing else.
+/// The texts of content that allows text blocks only.
 fn texts_of(
     content: Option<Content<Block>>,
     path: &'static str,
@@ -224,7 +224,7 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     let content = message.content.map_or_else(Vec::new, |content| {
         read_content(content, "messages.content.", &mut request.uses)
     });
-    // Calls are of the assistant, and results of the user.
+    // Tool calls belong to the assistant, and tool results to the user.
     let is_misplaced = |part: &Part| match part {
         Part::ToolCall(_) => speaker != Speaker::Assistant,
         Part::ToolResult(_) => speaker != Speaker::User,
@@ -323,7 +323,7 @@ fn read_tool_result(
     ToolResult { call_id, content, is_error }
 }
 
-/// Notes a kind of block that the neutral form does not have.
+/// Notes a block type that the neutral form does not have.
 fn note_other(kind: String, path: &'static str, uses: &mut UsedFeatures) {
     let of_server = ["_tool_use", "_tool_result"].iter().any(|end| kind.ends_with(end));
     let feature = match kind.as_str() {

@@ -10,12 +10,11 @@ use crate::neutral::request::{
 };
 use rerouter_base::secret::Secret;
 
-/// Tokens of an answer that a translated request asks for, if its client gave no limit and the
-/// provider's dialect needs one; budgets reserve it. Every current model of that dialect can write
-/// so much.
+/// The `max_tokens` of a translated request whose client gave no limit, as this dialect requires
+/// one. Budgets reserve this many tokens. Every current model of the dialect can write so much.
 pub(super) const DEFAULT_MAX_TOKENS: u64 = 8_192;
 
-/// Writes a request; what its rules forbid in this request is left out and noted in `dropped`.
+/// Writes a request. Members that the request's rules forbid are left out and noted in `dropped`.
 pub(crate) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {
     object(|body| {
         body.value("model", &request.model);
@@ -48,7 +47,7 @@ fn says(text: &str) -> bool {
     !text.trim().is_empty()
 }
 
-/// Whether a part becomes a block.
+/// Whether the part is written as a block.
 fn has_block(part: &Part) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => says(text),
@@ -60,7 +59,7 @@ fn has_block(part: &Part) -> bool {
     }
 }
 
-/// Writes the blocks of a message; results of tools have to stand first.
+/// Writes the blocks of a message. Tool results have to come first.
 fn write_blocks(blocks: &mut Items<'_>, parts: &[&Part]) {
     let is_result = |part: &&&Part| matches!(part, Part::ToolResult(_));
     parts.iter().filter(is_result).for_each(|part| write_block(blocks, part));
@@ -142,7 +141,8 @@ fn write_thinking(blocks: &mut Items<'_>, thinking: &Thinking) {
     });
 }
 
-/// An id of the pattern `[a-zA-Z0-9_-]+`: other bytes become `_` and two hexadecimal digits.
+/// Makes an id that matches `[a-zA-Z0-9_-]+`: any other byte becomes `_` and two hexadecimal
+/// digits.
 fn tool_id(id: &str) -> String {
     let mut out = String::with_capacity(id.len());
     for byte in id.bytes() {
@@ -154,10 +154,10 @@ fn tool_id(id: &str) -> String {
     if out.is_empty() { "call".to_owned() } else { out }
 }
 
-/// The beta of the API that MCP servers belong to.
+/// The value of `anthropic-beta` that enables MCP servers.
 pub(crate) const MCP_BETA: &str = "mcp-client-2025-11-20";
 
-/// A schema of an object, as the dialect demands.
+/// Whether the schema has a `type`, which this dialect requires.
 fn is_object(schema: &RawValue) -> bool {
     serde_json::from_str::<std::collections::HashMap<&str, &RawValue>>(schema.get())
         .is_ok_and(|members| members.contains_key("type"))
@@ -197,7 +197,7 @@ fn write_tools(body: &mut Members<'_>, request: &Request) {
             request.mcp_servers.iter().for_each(|server| write_mcp_server(servers, server));
         });
     }
-    // Only a choice can say whether calls may be parallel.
+    // Only `tool_choice` can forbid parallel calls.
     let one_by_one = request.parallel_tool_calls == Some(false);
     if request.tool_choice.is_none() && !one_by_one {
         return;
@@ -228,7 +228,7 @@ fn write_mcp_server(servers: &mut Items<'_>, server: &McpServer) {
     });
 }
 
-/// Writes which tools of a server may be called.
+/// Writes which tools of an MCP server the model may call.
 fn write_toolset(tools: &mut Items<'_>, server: &McpServer) {
     tools.object(|tool| {
         tool.value("type", "mcp_toolset");
@@ -308,7 +308,8 @@ fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<S
     }
 }
 
-/// Temperature ends at 1 here. With thinking, it and `top_k` have to be what they are anyway.
+/// Writes temperature, `top_p` and `top_k`. The temperature is at most 1 in this dialect. With
+/// thinking only the defaults are allowed, so all three are left out.
 fn write_sampling(
     body: &mut Members<'_>,
     request: &Request,

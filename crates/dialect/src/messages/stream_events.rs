@@ -30,7 +30,7 @@ struct MessageEvent<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Any of the objects inside.
+/// A `message`, `content_block` or `delta` object of an event.
 #[derive(Deserialize)]
 struct InnerObject<'a> {
     #[serde(borrow, rename = "type")]
@@ -52,7 +52,7 @@ struct InnerObject<'a> {
 }
 
 impl InnerObject<'_> {
-    /// What the model wrote.
+    /// Texts that the model wrote.
     fn written(&self) -> impl Iterator<Item = &RawValue> {
         [self.text, self.thinking, self.partial_json]
             .into_iter()
@@ -65,7 +65,7 @@ impl InnerObject<'_> {
     }
 }
 
-/// What an event's data is.
+/// Classifies an event by its data.
 pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     let Ok(event) = serde_json::from_slice::<MessageEvent<'_>>(data) else {
         return unread(fields, data);
@@ -111,7 +111,6 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     }
 }
 
-/// Reads an inner object.
 fn read(raw: Option<&RawValue>) -> Option<InnerFacts<'_>> {
     let inner = serde_json::from_str::<InnerObject<'_>>(raw?.get()).ok()?;
     Some(InnerFacts::of(inner))
@@ -121,12 +120,12 @@ fn read(raw: Option<&RawValue>) -> Option<InnerFacts<'_>> {
 struct InnerFacts<'a> {
     told: Option<PartialUsage>,
     bytes: u64,
-    /// The beginning of a block that has yet to be written.
+    /// Whether it starts a block of text or thinking that is still empty.
     is_shell: bool,
-    /// A delta that adds nothing.
+    /// Whether it is a delta that adds nothing.
     is_empty: bool,
     stops: bool,
-    /// What changes from delta to delta.
+    /// The text, thinking or partial JSON of a delta.
     text: Option<&'a RawValue>,
 }
 
@@ -164,7 +163,7 @@ struct MessageAssembly {
 #[derive(Default)]
 struct BlockAssembly {
     fields: Map<String, Value>,
-    /// The input of a tool, as far as it has come.
+    /// The JSON of a tool's input, as far as it has arrived.
     input: String,
 }
 
@@ -195,7 +194,7 @@ impl MessageAssembly {
                 {
                     usage.extend(later);
                 }
-                // Members of the event itself, such as `context_management`.
+                // Members beside `delta`, such as `context_management`.
                 self.message.extend(event.into_iter().filter(|(name, _)| name != "type"));
             }
             ("error", _) => self.error = event.remove("error").or(self.error.take()),
@@ -235,7 +234,7 @@ impl BlockAssembly {
         }
     }
 
-    /// The input as JSON; as text if it was cut off.
+    /// Finishes the block. Its input becomes JSON, or a string if it was cut off.
     fn whole(mut self) -> Value {
         if !self.input.is_empty() {
             let input = serde_json::from_str(&self.input).unwrap_or_else(|_| self.input.into());

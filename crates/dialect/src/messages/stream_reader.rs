@@ -1,4 +1,4 @@
-//! Streams of messages.
+//! Reads streams of messages into neutral events.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -108,7 +108,7 @@ struct OutputDetails {
 }
 
 impl MessageUsage {
-    /// What a later event says of the same message.
+    /// Replaces counts by those of a later event.
     fn update(&mut self, later: MessageUsage) {
         for (count, later) in [
             (&mut self.input_tokens, later.input_tokens),
@@ -121,7 +121,7 @@ impl MessageUsage {
         self.output_tokens_details = later.output_tokens_details.or(self.output_tokens_details);
     }
 
-    /// Counts of tokens. Anthropic's `input_tokens` leave out what the cache has.
+    /// Counts of tokens. Anthropic's `input_tokens` exclude cached tokens, so they are added.
     fn counts(&self) -> TokenCounts {
         let cache_read = self.cache_read_input_tokens.0.unwrap_or(0);
         let cache_written = self.cache_creation_input_tokens.0.unwrap_or(0);
@@ -141,7 +141,7 @@ impl MessageUsage {
 pub(crate) struct MessagesStreamReader {
     parts: OpenParts<u64>,
     usage: MessageUsage,
-    /// The signature of the thinking block that is open.
+    /// The signature of the open thinking block, as far as it has arrived.
     signature: String,
 }
 
@@ -181,7 +181,7 @@ impl MessagesStreamReader {
         }
     }
 
-    /// Bytes of a signature that is not whole.
+    /// Bytes of the signature that has not fully arrived.
     pub(crate) fn held(&self) -> usize {
         self.signature.len()
     }
@@ -197,7 +197,7 @@ impl MessagesStreamReader {
         self.start(message, each);
         match &message.content {
             TextOrList::Nothing => {}
-            // Some servers write a text alone.
+            // Some servers write a plain text as content.
             TextOrList::Text(text) => self.parts.text(0, PartKind::Text, text, each),
             TextOrList::List(blocks) => {
                 for (index, block) in (0..).zip(blocks) {
@@ -208,7 +208,7 @@ impl MessagesStreamReader {
         }
         self.parts.end_all(each);
         let stop = stop_reason(&message.stop_reason, &message.stop_sequence);
-        // A whole document is a whole answer; clients wait for a reason.
+        // The document is complete, so the answer is too. Clients need a stop reason.
         each(StreamEvent::Stop(stop.unwrap_or(StopReason::End)));
         each(StreamEvent::End);
     }
@@ -247,7 +247,7 @@ impl MessagesStreamReader {
             "tool_use" => {
                 let call = PartKind::ToolCall { id: &block.id, name: &block.name };
                 self.parts.start(index, call, each);
-                // Empty where the input follows.
+                // The input is empty if deltas with it follow.
                 let input = block.input.map_or("{}", RawValue::get);
                 if !is_empty_object(input) {
                     self.parts.arguments(index, input, each);

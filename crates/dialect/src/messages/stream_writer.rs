@@ -1,5 +1,5 @@
-//! Streams of messages out of events. Blocks come one after another: what other dialects write side
-//! by side waits for the block before it.
+//! Writes neutral events as streams of messages. Only one block may be open: a part that starts
+//! while another block is open waits for its end.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ enum BlockKind {
     ToolUse { id: String, name: String },
 }
 
-/// A part that waits for the block before it, or is that block.
+/// The open block, or a part that waits for it.
 #[derive(Debug)]
 struct PendingBlock {
     /// The index of its part.
@@ -32,7 +32,7 @@ struct PendingBlock {
 
 #[derive(Debug, Default)]
 pub(crate) struct MessagesStreamWriter {
-    /// The first one is open, the others wait.
+    /// The first block is open, the others wait.
     blocks: VecDeque<PendingBlock>,
     /// The index of the open block.
     index: u64,
@@ -80,7 +80,7 @@ impl MessagesStreamWriter {
         }
     }
 
-    /// Bytes of text that wait.
+    /// Bytes of text in the waiting parts.
     pub(crate) fn held(&self) -> usize {
         self.waiting_bytes
     }
@@ -117,7 +117,7 @@ impl MessagesStreamWriter {
         }
     }
 
-    /// Ends a part, and writes those that waited for it.
+    /// Ends a part, and writes the parts that waited for it.
     fn end_part(&mut self, part: usize, out: &mut Vec<u8>) {
         if let Some(block) = self.waiting(part) {
             block.ended = true;

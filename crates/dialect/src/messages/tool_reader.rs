@@ -1,4 +1,4 @@
-//! The tools in Anthropic's messages.
+//! Reads the tools in requests for messages.
 
 use std::collections::BTreeMap;
 
@@ -132,7 +132,7 @@ pub(super) fn read_mcp_server(server: McpServerMember, request: &mut Request) {
     });
 }
 
-/// Reads which tools of a server may be called.
+/// Reads which tools of an MCP server the model may call.
 fn read_toolset(
     server: Option<String>,
     default: Option<ToolsetConfig>,
@@ -172,7 +172,7 @@ pub(super) fn read_choice(choice: Choice, request: &mut Request) {
     let of_provider = request.web_search.is_some() || request.web_fetch || request.code_execution;
     let is_function = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
     request.tool_choice = Some(match (choice.kind.as_deref(), choice.name) {
-        // Tools of the provider have other names elsewhere.
+        // The provider's own tools have other names in other dialects.
         (Some("tool"), Some(name)) if of_provider && !is_function(&name) => ToolChoice::Any,
         (Some("tool"), Some(name)) => ToolChoice::Named(name),
         (Some("any"), _) => ToolChoice::Any,

@@ -4,14 +4,13 @@ use super::part::Part;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// As the provider gave it.
+    /// The provider's id of the answer.
     pub id: String,
     pub model: String,
     /// Unix time in seconds.
     pub created: u64,
     pub content: Vec<Part>,
     pub stop: StopReason,
-    /// None where the provider named none.
     pub usage: Option<TokenCounts>,
 }
 
@@ -27,12 +26,12 @@ pub enum StopReason {
     Refusal,
     /// The provider paused a long turn; the client may send it back to go on.
     Pause,
-    /// The provider still works at the answer.
+    /// The provider has not finished the answer.
     #[default]
     Unfinished,
 }
 
-/// Tokens as billed. `input` has the cached ones in it, `output` the reasoning.
+/// Tokens as billed. `input` includes cached tokens, and `output` includes reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     pub input: u64,
@@ -48,16 +47,16 @@ impl TokenCounts {
     }
 }
 
-/// An error answer of a provider, or why an answer could not be read.
+/// A provider's error, or the reason why its answer could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub status: u16,
     pub kind: FailureKind,
-    /// The `code` of an error of OpenAI.
+    /// The `code` of an OpenAI error.
     pub code: Option<String>,
-    /// In the provider's words.
+    /// The provider's own text.
     pub message: String,
-    /// The member of the request that it is about.
+    /// The request member at fault.
     pub param: Option<String>,
 }
 
@@ -75,16 +74,16 @@ pub enum FailureKind {
     Internal,
 }
 
-/// What the gateway knows of a call, for what the provider's answer leaves out.
+/// Facts of the call that replace what the provider's answer leaves out.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerContext {
-    /// The call's own id, from which ids are made.
+    /// The id of the call. Missing ids of the answer are made from it.
     pub id: String,
     pub model: String,
     /// Unix time in seconds.
     pub created: u64,
     /// A chat client asked for the usage of its stream.
     pub include_usage: bool,
-    /// The client's tools that take free text.
+    /// Names of the client's tools that take free text.
     pub text_tools: Vec<String>,
 }

@@ -1,11 +1,11 @@
-//! A whole answer out of its events.
+//! Collects the events of a stream into a whole answer.
 
 use super::answer::{Answer, Failure};
 use super::event::{PartKind, StreamEvent};
 use super::failure;
 use super::part::{Part, Thinking, ToolCall};
 
-/// Bytes of a provider's answer to a reroute.
+/// Limit on the collected answer of a reroute.
 pub const COLLECT_BYTES: usize = 32 << 20;
 
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(crate) struct AnswerBuilder {
 }
 
 impl AnswerBuilder {
-    /// Takes an event. An error means that the answer is over what may be collected.
+    /// Adds an event. Fails if the answer exceeds [`COLLECT_BYTES`].
     pub(crate) fn take(&mut self, event: &StreamEvent<'_>) -> Result<(), Failure> {
         let answer = &mut self.answer;
         match event {
@@ -55,7 +55,7 @@ impl AnswerBuilder {
         if self.bytes > COLLECT_BYTES { Err(failure::too_long()) } else { Ok(()) }
     }
 
-    /// About the bytes of memory that it takes.
+    /// Approximate memory use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -64,7 +64,7 @@ impl AnswerBuilder {
         &self.answer
     }
 
-    /// What came, and why no more did.
+    /// The answer so far, and the failure that ended it, if any.
     pub(crate) fn so_far(self) -> (Answer, Option<Failure>) {
         (self.answer, self.failed)
     }

@@ -3,8 +3,8 @@
 use super::answer::{Failure, StopReason, TokenCounts};
 use super::seal::Seal;
 
-/// What an event of a stream says. Parts start in the order of their indexes, from 0, and may be
-/// open side by side. A part of text is never empty.
+/// An event of a stream. Parts start in the order of their indexes, from 0. Several parts may be
+/// open at once. A text part is never empty.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StreamEvent<'a> {
     Start {
@@ -23,7 +23,7 @@ pub(crate) enum StreamEvent<'a> {
         index: usize,
         text: &'a str,
     },
-    /// The seal of a part that is thinking.
+    /// The seal of a thinking part.
     Sealed {
         index: usize,
         seal: Seal,
@@ -32,11 +32,11 @@ pub(crate) enum StreamEvent<'a> {
         index: usize,
     },
     Stop(StopReason),
-    /// The whole usage so far: a later one replaces it.
+    /// The whole usage so far. It replaces the previous one.
     Usage(TokenCounts),
-    /// The answer has something that the neutral form has no place for.
+    /// A part of the answer was left out, as the neutral form cannot represent it.
     Dropped(&'static str),
-    /// The stream is whole.
+    /// The stream is complete.
     End,
     Failed(Failure),
 }
@@ -46,19 +46,19 @@ pub(crate) enum PartKind<'a> {
     Text,
     Thinking,
     Refusal,
-    /// An empty id is one that the provider left out.
+    /// `id` is empty if the provider sent none.
     ToolCall {
         id: &'a str,
         name: &'a str,
     },
-    /// A call of a tool that takes free text: its deltas are the text.
+    /// A call of a tool that takes free text. Its deltas are that text.
     TextCall {
         id: &'a str,
         name: &'a str,
     },
 }
 
-/// The names of what answers have and the neutral form has not.
+/// Names of answer parts that the neutral form cannot represent.
 pub mod dropped {
     pub(crate) const AUDIO: &str = "audio";
     pub const CHOICES: &str = "choices";

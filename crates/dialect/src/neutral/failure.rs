@@ -1,17 +1,16 @@
-//! Errors of providers, read from whatever they answer with.
+//! Reads errors of providers in any form.
 
 use serde_json::Value;
 
 use super::answer::{Failure, FailureKind};
 use super::size;
 
-/// Characters of a provider's plain text that become a message.
+/// Limit on characters of a provider's plain text that are kept as the message.
 const TEXT_CHARS: usize = 2_000;
 
-/// Code of a prompt that is too long, in OpenAI's words.
+/// OpenAI's error code for a prompt that is too long.
 pub(crate) const TOO_LONG_CODE: &str = "context_length_exceeded";
 
-/// The provider's answer cannot be read.
 pub fn unreadable() -> Failure {
     internal("The provider's answer cannot be read.")
 }
@@ -20,7 +19,7 @@ pub(crate) fn ended_early() -> Failure {
     internal("The provider's stream ended before its answer was whole.")
 }
 
-/// The process has no memory left for the answer.
+/// The limit on bodies in memory is reached.
 pub(crate) fn no_memory() -> Failure {
     let message = "Too many bodies are in memory. Retry in a second.".to_owned();
     Failure { status: 503, kind: FailureKind::Overloaded, message, ..too_long() }
@@ -40,7 +39,7 @@ pub fn internal(message: &str) -> Failure {
     }
 }
 
-/// Reads the answer of an error in any envelope: OpenAI's, Anthropic's, Google's, a bare object,
+/// Reads an error answer in any form: OpenAI's, Anthropic's or Google's envelope, a bare object,
 /// plain text or HTML.
 pub fn read(status: u16, body: &[u8]) -> Failure {
     let body = if size::is_too_large(body) { &[] } else { body };
@@ -56,14 +55,14 @@ pub fn read(status: u16, body: &[u8]) -> Failure {
     }
 }
 
-/// Reads an error inside a stream or an answer of success. Its status is what its words stand for.
+/// Reads an error inside a stream or a successful answer. Its status is derived from its content.
 pub(crate) fn read_in_band(raw: &str) -> Failure {
     let value = serde_json::from_str(raw).unwrap_or_else(|_| Value::from(raw));
     of_value(None, &value)
 }
 
 fn of_value(status: Option<u16>, value: &Value) -> Failure {
-    // Google wraps some errors into a list, others speak of `error` or `detail`.
+    // Google wraps some errors into a list. Others use the member `error` or `detail`.
     let value = value.get(0).unwrap_or(value);
     let inner = |name: &&str| value.get(*name).filter(|inner| !inner.is_null());
     let error = ["error", "detail"].iter().find_map(inner).unwrap_or(value);
@@ -94,7 +93,7 @@ fn number_of(value: &Value) -> Option<u16> {
     u16::try_from(number).ok().filter(|status| (400..600).contains(status))
 }
 
-/// The message of a body without JSON. Of a page only its title is for people.
+/// The message of a body without JSON. Of an HTML page only the title is kept.
 fn plain(status: u16, body: &str) -> String {
     let text = body.trim();
     if text.is_empty() {

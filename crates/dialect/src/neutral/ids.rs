@@ -1,9 +1,10 @@
-//! Ids of a client's dialect, made from those of the provider, so that both can be found by one.
+//! Makes ids of a client's dialect from the provider's ids, so that a search for one finds the
+//! other.
 
-/// Longest id that is taken from a provider.
+/// Limit on the length of a provider's id; the rest is cut off.
 const ID_CHARS: usize = 96;
 
-/// The provider's id without the prefix of its dialect, of characters that any dialect accepts.
+/// The provider's id without its dialect's prefix and without characters that a dialect may refuse.
 pub(crate) fn stem(id: &str) -> String {
     let prefixes = ["chatcmpl-", "msg_", "resp_", "gen-"];
     let bare = prefixes.iter().find_map(|prefix| id.strip_prefix(prefix)).unwrap_or(id);
@@ -11,7 +12,7 @@ pub(crate) fn stem(id: &str) -> String {
     bare.chars().filter(allowed).take(ID_CHARS).collect()
 }
 
-/// The id of a tool call that the provider gave none: the same whenever it is read.
+/// Makes the id of a tool call that has none. Repeated reads of an answer make the same id.
 pub(crate) fn call_id(answer: &str, number: usize) -> String {
     format!("call_{}_{number}", stem(answer))
 }

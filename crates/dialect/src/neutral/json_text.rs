@@ -1,4 +1,4 @@
-//! JSON of providers read without copies, whatever type a member has, and JSON written into one
+//! Reads JSON of providers without copies, whatever type a member has, and writes JSON into one
 //! buffer.
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A string; empty where the value is of another type.
+/// A string; empty if the value has another type.
 #[derive(Clone, Debug, Default)]
 pub struct JsonText<'a>(pub Cow<'a, str>);
 
@@ -38,7 +38,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
     }
 }
 
-/// A string or a list, as contents of messages are; nothing where it is of another type.
+/// A string or a list, such as the content of a message; `Nothing` if the value has another type.
 #[derive(Debug, Default)]
 pub enum TextOrList<'a, T> {
     #[default]
@@ -104,8 +104,8 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
     }
 }
 
-/// A count or a time; none where the value is no number. Its digits are bounded before they are
-/// parsed, as that may cost the square of their number.
+/// A non-negative integer; `None` if the value is no number. Long numbers are refused before
+/// parsing, as parsing may take quadratic time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JsonCount(pub Option<u64>);
 
@@ -113,13 +113,13 @@ impl<'de> Deserialize<'de> for JsonCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?.get();
         let whole = || raw.parse().ok();
-        // A negative or broken number is cut, as casts do.
+        // Negative numbers and fractions are converted by a saturating cast.
         let cut = || raw.parse::<f64>().ok().map(|number| number as u64);
         Ok(JsonCount(if raw.len() <= 32 { whole().or_else(cut) } else { None }))
     }
 }
 
-/// Whether a member says anything: it isn't null, false, or empty.
+/// Whether a value is other than null, false or empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JsonPresence(pub bool);
 
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for JsonPresence {
     }
 }
 
-/// Something that is written as JSON. A `&str` is JSON already.
+/// A value that can be written as JSON. A `&str` has to be JSON already.
 pub trait WriteJson {
     fn write_json(&self, out: &mut Vec<u8>);
 }
@@ -141,7 +141,7 @@ impl WriteJson for &str {
     }
 }
 
-/// A text that becomes a JSON string.
+/// A text that is written as a JSON string.
 pub struct Quoted<'a>(pub &'a str);
 
 impl WriteJson for Quoted<'_> {
@@ -162,20 +162,20 @@ impl WriteJson for u64 {
     }
 }
 
-/// Strings and numbers only: writing them into memory cannot fail.
+/// Writes a string or number, which cannot fail in memory.
 fn write_value(value: &impl Serialize, out: &mut Vec<u8>) {
     let written = serde_json::to_writer(out, value);
     debug_assert!(written.is_ok());
 }
 
-/// Appends a text as a JSON string, with the same bytes as `serde_json`: that looks at each byte
-/// apart, which was half of what the translation of 8 KiB took.
+/// Appends a text as a JSON string, with the same bytes as `serde_json`. That examines each byte
+/// alone, which took half the time of translating 8 KiB.
 pub(crate) fn push_text(text: &str, out: &mut Vec<u8>) {
     out.reserve(text.len() + 2);
     out.push(b'"');
     let (chunks, rest) = text.as_bytes().as_chunks::<32>();
     for chunk in chunks {
-        // Without a branch for a byte, so that many are compared at once.
+        // The fold has no branch per byte, so many bytes are compared at once.
         if chunk.iter().fold(false, |found, byte| found | is_escaped(*byte)) {
             chunk.iter().for_each(|byte| push_byte(*byte, out));
         } else {
@@ -212,7 +212,7 @@ macro_rules! put {
 }
 pub(crate) use put;
 
-/// A text that is written as JSON if it is a JSON object; a model may write anything.
+/// Whether a text that the model wrote is a JSON object.
 pub fn is_object(text: &str) -> bool {
     text.trim_ascii_start().starts_with('{') && serde_json::from_str::<&RawValue>(text).is_ok()
 }

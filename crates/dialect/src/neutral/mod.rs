@@ -1,4 +1,4 @@
-//! The neutral form: what a request, an answer and a stream say, in no dialect's words.
+//! The neutral form: requests, answers and streams, independent of any dialect.
 
 pub mod answer;
 pub mod answer_builder;

@@ -1,21 +1,22 @@
-//! What holds of the events of every dialect, whatever its provider leaves out or does otherwise.
+//! Makes the events of every dialect alike, whatever a provider leaves out or does otherwise.
 
 use super::answer::{AnswerContext, Failure, StopReason};
 use super::event::{PartKind, StreamEvent, dropped};
 use super::text_tool::TextArgument;
 use super::{failure, ids};
 
-/// Parts of a translated answer: texts, thoughts and tool calls; real ones have some tens.
+/// Limit on the parts of a translated answer: texts, thoughts and tool calls. Real answers have
+/// some tens.
 pub(crate) const ANSWER_PARTS: usize = 1_024;
 
-/// Passes events on between a reader and a writer: one start, ids for all tool calls, a fitting
-/// stop reason, one end.
+/// Passes events from a reader to a writer. It ensures one start, ids of all tool calls, a correct
+/// stop reason and one end.
 #[derive(Debug)]
 pub(crate) struct Normalizer {
     context: AnswerContext,
-    /// The client's dialect has a place for seals.
+    /// Whether the client's dialect can carry seals.
     seals: bool,
-    /// The id that made-up ids come from, once the answer has started.
+    /// The id of the answer, once it has started. Missing ids of tool calls are made from it.
     id: Option<String>,
     parts: usize,
     calls: usize,
@@ -24,7 +25,7 @@ pub(crate) struct Normalizer {
     over: bool,
     failed: bool,
     dropped: Vec<&'static str>,
-    /// The open calls of tools that take free text, by their indexes.
+    /// Open calls of tools that take free text, by part index.
     texts: Vec<(usize, TextArgument)>,
 }
 
@@ -45,12 +46,12 @@ impl Normalizer {
         }
     }
 
-    /// The stream has its end: what comes after it is not of the answer.
+    /// Whether the stream has ended. Later events do not belong to the answer.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whether that end is an error.
+    /// Whether the stream ended with an error.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
@@ -149,7 +150,7 @@ impl Normalizer {
         each(StreamEvent::PartStart { index, part });
     }
 
-    /// Providers say of an answer with tool calls or a refusal that it simply ended.
+    /// Corrects the stop reason: some providers report a plain end after tool calls or a refusal.
     fn fitting(&self, stop: StopReason) -> StopReason {
         match stop {
             StopReason::End if self.calls > 0 => StopReason::ToolCalls,

@@ -1,9 +1,9 @@
-//! The open parts of a stream by the provider's own numbers.
+//! The open parts of a stream, by the key that the provider's events use for them.
 
 use super::event::{PartKind, StreamEvent};
 use super::seal::Seal;
 
-/// Gives parts their indexes. A part of text starts with its first text, so none is empty.
+/// Assigns part indexes. A text part starts with its first non-empty text, so none is empty.
 #[derive(Debug)]
 pub(crate) struct OpenParts<K> {
     open: Vec<(K, usize)>,
@@ -18,11 +18,11 @@ impl<K> Default for OpenParts<K> {
 
 impl<K: Copy + PartialEq> OpenParts<K> {
     fn index(&self, key: K) -> Option<usize> {
-        // Events come to the part that was opened last, mostly.
+        // Most events belong to the part that was opened last.
         self.open.iter().rev().find(|(known, _)| *known == key).map(|(_, index)| *index)
     }
 
-    /// Starts a part, in place of an open one of the same key.
+    /// Starts a part and returns its index. An open part of the same key ends first.
     pub(crate) fn start(
         &mut self,
         key: K,
@@ -37,7 +37,7 @@ impl<K: Copy + PartialEq> OpenParts<K> {
         index
     }
 
-    /// More text of a part of text, which starts if it is not open.
+    /// Adds text to a part, and starts the part if it is not open.
     pub(crate) fn text(
         &mut self,
         key: K,
@@ -55,14 +55,14 @@ impl<K: Copy + PartialEq> OpenParts<K> {
         each(StreamEvent::Delta { index, text });
     }
 
-    /// More arguments of a tool call, if it is open.
+    /// Adds to the arguments of a tool call, if it is open.
     pub(crate) fn arguments(&mut self, key: K, text: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
         if let Some(index) = self.index(key).filter(|_| !text.is_empty()) {
             each(StreamEvent::Delta { index, text });
         }
     }
 
-    /// The seal of thinking, which may have no text at all.
+    /// Adds a seal to a thinking part, and starts the part if it is not open: it may have no text.
     pub(crate) fn seal(&mut self, key: K, seal: Seal, each: &mut impl FnMut(StreamEvent<'_>)) {
         let index = match self.index(key) {
             Some(index) => index,

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::seal::Seal;
 
-/// The media type of files that say none.
+/// The media type of files that declare none.
 pub const PDF: &str = "application/pdf";
 
 /// A part of what a user, a tool or a model says.
@@ -24,11 +24,11 @@ pub enum Part {
     TextCall(ToolCall),
     ToolResult(ToolResult),
     Thinking(Thinking),
-    /// What the model said instead of an answer.
+    /// The model's refusal in place of an answer.
     Refusal(String),
 }
 
-/// Base64 text, as it came.
+/// Base64 text as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base64(pub String);
 
@@ -56,8 +56,8 @@ impl Source {
         Source::Inline { media_type, data: Base64(data.to_owned()) }
     }
 
-    /// Reads a file: a `data:` URL, a URL, or base64 alone, which is a PDF. A text file is decoded,
-    /// if it is UTF-8.
+    /// Reads a file: a `data:` URL, a URL, or bare base64, which is taken for a PDF. A text file is
+    /// decoded if it is UTF-8.
     pub(crate) fn of_file(file: String) -> Self {
         if !file.contains(':') {
             return Source::Inline { media_type: PDF.to_owned(), data: Base64(file) };
@@ -87,7 +87,7 @@ impl Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub source: Source,
-    /// OpenAI's `detail`: `low`, `high`, `auto` and the like.
+    /// OpenAI's `detail`, such as `low`, `high` or `auto`.
     pub detail: Option<String>,
 }
 
@@ -98,7 +98,8 @@ pub struct File {
 }
 
 impl File {
-    /// A text file as text, with its name in front, for dialects that take no text files.
+    /// A decoded text file, after its name, for dialects that have no text files. `None` for other
+    /// files.
     pub(crate) fn as_text(&self) -> Option<String> {
         let Source::Text(text) = &self.source else { return None };
         Some(self.name.as_ref().map_or_else(|| text.clone(), |name| format!("{name}\n\n{text}")))
@@ -109,7 +110,7 @@ impl File {
 pub struct ToolCall {
     pub id: String,
     pub name: String,
-    /// A JSON object as text, as the model wrote it. A model may write broken JSON.
+    /// A JSON object as text. The model may have written invalid JSON.
     pub arguments: String,
 }
 
@@ -132,10 +133,10 @@ impl ToolResult {
     }
 }
 
-/// Thinking that is sent back to the model with the next request.
+/// Thinking of an earlier answer, which the client sends back to the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thinking {
     pub text: String,
-    /// What the provider signed or encrypted. Only the dialect that made it can read it.
+    /// The provider's signature or encrypted thinking. Only its own dialect can read it.
     pub seal: Option<Seal>,
 }

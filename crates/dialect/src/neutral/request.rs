@@ -11,14 +11,14 @@ use crate::feature::Feature;
 use crate::members::Others;
 use rerouter_base::secret::Secret;
 
-/// Bytes of the name of an end user that OpenAI's API takes.
+/// OpenAI's limit on the length of `user`, in bytes.
 const USER_NAME_BYTES: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub model: String,
     pub stream: bool,
-    /// What stands before the first turn, by the operator or developer.
+    /// Texts of the operator or developer before the first turn.
     pub system: Vec<String>,
     pub turns: Vec<Turn>,
     pub tools: Vec<Tool>,
@@ -34,14 +34,14 @@ pub struct Request {
     pub output: Option<OutputFormat>,
     pub verbosity: Option<String>,
     pub reasoning: Option<Reasoning>,
-    /// Who the end user is, in the client's words.
+    /// The client's name for the end user.
     pub user: Option<String>,
     pub uses: UsedFeatures,
-    /// What the provider of chat completions takes that gets it.
+    /// Fields that the target accepts, if it speaks chat completions.
     pub chat: ChatTerms,
 }
 
-/// What a provider of chat completions takes. By default all that OpenAI does.
+/// Fields that a provider of chat completions accepts. The default is OpenAI's own API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatTerms {
     /// Whether it takes `max_completion_tokens`; others take `max_tokens` only.
@@ -64,7 +64,7 @@ pub enum Speaker {
     Assistant,
 }
 
-/// What one side says before the other answers. Tool results stand in a user's turn.
+/// Consecutive parts of one speaker. Tool results belong to a user turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub speaker: Speaker,
@@ -76,15 +76,15 @@ pub struct Turn {
 pub struct Tool {
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the arguments, as it came.
+    /// JSON Schema of the arguments, as received.
     pub parameters: Option<Box<RawValue>>,
     pub strict: Option<bool>,
-    /// It takes a text instead of arguments. Other dialects than the client's get the text as the
+    /// Whether the tool takes a text instead of arguments. In other dialects the text is the
     /// argument `input`.
     pub free_text: bool,
 }
 
-/// A web search by the provider.
+/// A web search that the provider runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebSearch {
     pub allowed_domains: Vec<String>,
@@ -96,7 +96,7 @@ pub struct WebSearch {
 }
 
 impl WebSearch {
-    /// Calls back with each member of the place that is known.
+    /// Calls `write` with each known member of the place.
     pub(crate) fn write_place(place: &[Option<String>; 4], mut write: impl FnMut(&str, &str)) {
         for (name, value) in ["city", "country", "region", "timezone"].iter().zip(place) {
             if let Some(value) = value {
@@ -106,14 +106,14 @@ impl WebSearch {
     }
 }
 
-/// A server of tools that the provider calls, without asking for approval.
+/// An MCP server that the provider calls without asking for approval.
 #[derive(Clone, Debug)]
 pub struct McpServer {
     pub name: String,
     pub url: String,
-    /// The token that the server wants.
+    /// The access token for the server.
     pub authorization: Option<Secret>,
-    /// The tools that may be called; `None` for all.
+    /// The tools that may be called; `None` means all.
     pub allowed_tools: Option<Vec<String>>,
 }
 
@@ -121,7 +121,7 @@ pub struct McpServer {
 pub enum ToolChoice {
     Auto,
     None,
-    /// Some tool must be called.
+    /// The model must call a tool.
     Any,
     Named(String),
 }
@@ -151,23 +151,23 @@ pub enum OutputFormat {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reasoning {
     pub depth: Depth,
-    /// Whether the client wants to read it; None if it does not say.
+    /// Whether the client wants to read the thinking; `None` if it does not say.
     pub shown: Option<bool>,
 }
 
 /// How much the model should think.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Depth {
-    /// As much as the model likes.
+    /// The model decides how much.
     Free,
     /// `none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`.
     Effort(String),
-    /// At most so many tokens.
+    /// A limit in tokens.
     Budget(u64),
 }
 
 impl Depth {
-    /// As OpenAI's effort, by the budgets that Google gives for the efforts; None for free.
+    /// The matching OpenAI effort, by Google's budgets for each effort; `None` for `Free`.
     pub fn effort(&self) -> Option<&str> {
         match self {
             Depth::Free => None,
@@ -180,7 +180,7 @@ impl Depth {
     }
 }
 
-/// Members that are noted of a feature; the next is `more`, of any number.
+/// Limit on noted members of a feature. After that one more entry, `more`, is added.
 const NAMED: usize = 32;
 
 /// The features that a request uses, each with the members of the client's dialect.
@@ -193,13 +193,13 @@ pub struct UsedFeatures {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Use {
     pub feature: Feature,
-    /// What stands before the name: `messages.content.`.
+    /// The path before the name, such as `messages.content.`.
     path: &'static str,
     name: Cow<'static, str>,
 }
 
 impl Use {
-    /// The member's path, without the places in lists.
+    /// The member's path, without indexes of lists.
     pub fn member(&self) -> String {
         format!("{}{}", self.path, self.name)
     }
@@ -235,7 +235,7 @@ impl UsedFeatures {
         self.seen.iter()
     }
 
-    /// Notes what kind of file it is, where that matters.
+    /// Notes the feature that this kind of file needs.
     pub(crate) fn add_file(&mut self, source: &Source, path: &'static str, name: &'static str) {
         let feature = match source {
             Source::Url(_) => Feature::FileUrls,
@@ -249,7 +249,8 @@ impl UsedFeatures {
 }
 
 impl Request {
-    /// Adds what a side says: to its last turn, if `joins` and that is the last.
+    /// Adds parts to the last turn, if `joins` and the speaker is the same; otherwise as a new
+    /// turn.
     pub fn say(&mut self, speaker: Speaker, mut content: Vec<Part>, joins: bool) {
         match self.turns.last_mut() {
             Some(last) if joins && last.speaker == speaker => last.content.append(&mut content),
@@ -257,7 +258,8 @@ impl Request {
         }
     }
 
-    /// Adds text of the operator or developer: in front, or as a turn if there are turns already.
+    /// Adds text of the operator or developer: to `system`, or as a turn if there are turns
+    /// already.
     pub(crate) fn instruct(&mut self, texts: Vec<String>, path: &'static str, name: &'static str) {
         if self.turns.is_empty() {
             self.system.extend(texts.into_iter().filter(|text| !text.is_empty()));
@@ -268,7 +270,7 @@ impl Request {
         }
     }
 
-    /// Adds a tool's result to the results before it.
+    /// Adds a tool's result. Consecutive results share a turn.
     pub(crate) fn answer_call(&mut self, result: ToolResult) {
         self.uses.add(Feature::ToolResults, "", "tool results");
         let last = self.turns.last().and_then(|turn| turn.content.last());
@@ -276,7 +278,7 @@ impl Request {
         self.say(Speaker::User, vec![Part::ToolResult(result)], joins);
     }
 
-    /// All text of the operator or developer, also what stands between turns.
+    /// All texts of the operator or developer, including those between turns.
     pub(crate) fn system_texts(&self) -> impl Iterator<Item = &str> {
         let later = self.turns.iter().filter(|turn| turn.speaker == Speaker::System);
         let later = later.flat_map(|turn| &turn.content).filter_map(|part| match part {
@@ -286,7 +288,7 @@ impl Request {
         self.system.iter().map(String::as_str).chain(later)
     }
 
-    /// The turns of user and assistant in alternation, with the parts that a dialect takes.
+    /// Alternating turns of user and assistant, with the parts that the dialect can write.
     pub(crate) fn alternating(&self, takes: fn(&Part) -> bool) -> Vec<(Speaker, Vec<&Part>)> {
         let mut turns: Vec<(Speaker, Vec<&Part>)> = Vec::new();
         for turn in self.turns.iter().filter(|turn| turn.speaker != Speaker::System) {
@@ -304,14 +306,14 @@ impl Request {
         turns
     }
 
-    /// Whether the model may call any tool.
+    /// Whether the model may call tools of the client or provider.
     pub(crate) fn has_tools(&self) -> bool {
         let of_provider = self.web_search.is_some() || self.web_fetch || self.code_execution;
         let of_provider = of_provider || !self.mcp_servers.is_empty();
         of_provider || !self.tools.is_empty()
     }
 
-    /// The name of the end user, if OpenAI's API takes one of its length.
+    /// The end user, unless the name is longer than OpenAI's API accepts.
     pub(crate) fn short_user(&self) -> Option<&str> {
         self.user.as_deref().filter(|user| user.len() <= USER_NAME_BYTES)
     }

@@ -1,5 +1,5 @@
-//! A provider's own proof of its thinking, and the same as text, for a client of another dialect:
-//! the text stands where that dialect has its own signature, so the client sends it back.
+//! A provider's proof of its thinking, and its text form for clients of another dialect. Such a
+//! client gets the text as a signature of its own dialect, and sends it back.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,10 +9,10 @@ pub(crate) const MESSAGES: &str = "messages";
 pub(crate) const RESPONSES: &str = "responses";
 pub(crate) const GEMINI: &str = "gemini";
 
-/// What the text begins with. No provider's own signature has a dot.
+/// The prefix of the text form. Signatures of providers contain no dot.
 const MARK: &str = "rerouter.";
 
-/// A provider's own proof of its thinking, with all that its dialect needs to repeat it:
+/// A provider's proof of its thinking, with all members that its dialect needs to repeat it:
 ///
 /// | dialect | value |
 /// |---|---|
@@ -26,7 +26,7 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The text that a client keeps. [`Seal::from_text`] reads it again.
+    /// The text form, which the client sends back. [`Seal::from_text`] reads it.
     pub(crate) fn to_text(&self) -> String {
         let value = URL_SAFE_NO_PAD.encode(self.value.to_string());
         format!("{MARK}{}.{value}", self.dialect)
@@ -41,7 +41,7 @@ impl Seal {
         Some(Seal { dialect, value })
     }
 
-    /// A text of its value.
+    /// A text member of the value.
     pub fn text(&self, member: &str) -> Option<&str> {
         self.value.get(member)?.as_str()
     }

@@ -1,17 +1,17 @@
-//! What a JSON text takes in memory once it is read.
+//! Bounds the memory that a JSON text takes once it is parsed.
 
-/// Objects and lists of a text that is translated. Each takes up to a kilobyte meanwhile; a long
-/// session with many tools has some thousands.
+/// Limit on objects and lists in a text that is translated. Each takes up to a kilobyte during
+/// translation. A long session with many tools has some thousands.
 const TRANSLATED_VALUES: usize = 32_768;
 
-/// Whether a text has more objects and lists than [`TRANSLATED_VALUES`]: a few bytes of
-/// text each, but far more once they are read.
+/// Whether a text has more objects and lists than [`TRANSLATED_VALUES`]. A few bytes of text take
+/// far more memory once they are parsed.
 pub(crate) fn is_too_large(json: &[u8]) -> bool {
-    // Each takes two bytes.
+    // An object or list has at least two bytes.
     json.len() > 2 * TRANSLATED_VALUES && values(json) > TRANSLATED_VALUES
 }
 
-/// Objects and lists, those within strings aside.
+/// Counts objects and lists outside strings.
 fn values(json: &[u8]) -> usize {
     let (mut count, mut in_string, mut escaped) = (0, false, false);
     for byte in json {

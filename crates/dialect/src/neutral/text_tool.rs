@@ -1,5 +1,5 @@
-//! Tools that take free text. No other dialect than OpenAI's has them, so a model gets a function
-//! with one argument, and the client gets back the text in it.
+//! Tools that take free text. Only OpenAI's dialects have them. Elsewhere the model gets a function
+//! with one argument, and the client gets that argument as the text.
 
 use std::borrow::Cow;
 
@@ -8,15 +8,15 @@ use serde_json::value::RawValue;
 use super::json_text::{Quoted, put};
 use super::request::Tool;
 
-/// The arguments, as a schema.
+/// JSON Schema of the function's arguments.
 const PARAMETERS: &str = r#"{"type":"object","properties":{"input":{"type":"string",
     "description":"The whole input of the tool, as plain text."}},
     "required":["input"],"additionalProperties":false}"#;
 
-/// What the arguments begin with, blanks aside.
+/// Tokens before the text in the arguments. Blanks may stand between them.
 const BEGINNING: [&str; 4] = ["{", "\"input\"", ":", "\""];
 
-/// The function for a tool. `grammar`: what the text has to match, if anything.
+/// The function that replaces a tool. `grammar` describes the allowed text, if it is restricted.
 pub(crate) fn function(name: String, description: Option<String>, grammar: Option<String>) -> Tool {
     let rule = grammar.map(|grammar| {
         format!("The input has to match this grammar, without any text around it:\n{grammar}")
@@ -31,7 +31,7 @@ pub(crate) fn function(name: String, description: Option<String>, grammar: Optio
     }
 }
 
-/// The arguments for a text.
+/// The arguments of a call with this text.
 pub(crate) fn arguments(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 16);
     put!(&mut out, "{\"input\":", Quoted(text), "}");
@@ -44,20 +44,20 @@ enum Place {
     Before,
     Inside,
     Behind,
-    /// The model wrote something else: all of it is the text.
+    /// The model wrote something else, all of which becomes the text.
     Plain,
 }
 
-/// Reads the text out of arguments as their pieces come.
+/// Extracts the text from arguments that arrive in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct TextArgument {
     place: Place,
-    /// What cannot be told yet: the beginning, or a part of an escape.
+    /// An incomplete beginning or escape.
     held: String,
 }
 
 impl TextArgument {
-    /// Takes a piece, and gives what it adds to the text.
+    /// Adds a piece of the arguments, and returns the new text in it.
     pub(crate) fn take(&mut self, piece: &str) -> String {
         self.held.push_str(piece);
         if self.place == Place::Before {
@@ -80,12 +80,12 @@ impl TextArgument {
         }
     }
 
-    /// What is left at the end.
+    /// The text that is left when the arguments have ended.
     pub(crate) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Reads the string so far, up to an escape that is cut off.
+    /// Unescapes the string so far, except for an incomplete escape.
     fn unescape(&mut self) -> String {
         let mut text = String::with_capacity(self.held.len());
         let mut rest = self.held.as_str();
@@ -111,7 +111,8 @@ impl TextArgument {
     }
 }
 
-/// Where the text begins; `Some(None)` where that is still to come, `None` where there is none.
+/// The index at which the text begins; `Some(None)` if more input is needed, `None` if there is no
+/// text.
 fn beginning(arguments: &str) -> Option<Option<usize>> {
     let mut rest = arguments;
     for token in BEGINNING {
@@ -124,8 +125,8 @@ fn beginning(arguments: &str) -> Option<Option<usize>> {
     Some(Some(arguments.len() - rest.len()))
 }
 
-/// What an escape says, and its length in bytes; `None` where it is cut off. What is no escape
-/// stays as it is.
+/// The text of an escape, and the escape's length in bytes; `None` if it is incomplete. An unknown
+/// escape stays as it is.
 fn escape(text: &str) -> Option<(Cow<'_, str>, usize)> {
     let letter = text.chars().nth(1)?;
     let said = match letter {
@@ -143,7 +144,7 @@ fn escape(text: &str) -> Option<(Cow<'_, str>, usize)> {
     Some((said.into(), 2))
 }
 
-/// An escape of a character, or of the two halves of one.
+/// Reads a `\u` escape, or two that form a surrogate pair.
 fn unicode(text: &str) -> Option<(Cow<'_, str>, usize)> {
     let unit = |at: usize| -> Option<Option<u16>> {
         let digits = text.as_bytes().get(at + 2..at + 6)?;

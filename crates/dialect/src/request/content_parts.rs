@@ -1,5 +1,5 @@
-//! Content parts of chat completions and responses. Some servers go by the type of a part, some by
-//! its members: all of them count.
+//! Content parts of chat completions and responses. Some servers follow the type of a part, others
+//! its members, so both count.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::text::{inside, read_inside, read_word};
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 
-/// The members that are acted on.
+/// Members that the gateway reads.
 const NAMES: &[&str] = &[
     "type",
     "text",
@@ -27,7 +27,7 @@ const NAMES: &[&str] = &[
     "audio_url",
 ];
 
-/// Members of a part that are text or say nothing about its size.
+/// Members that are text or do not affect the size of a part.
 const OTHERS: &[&str] = &[
     "annotations",
     "cache_control",
@@ -49,14 +49,14 @@ const OTHERS: &[&str] = &[
 #[derive(Default)]
 struct ContentPart<'a> {
     kind: Option<Cow<'a, str>>,
-    /// Where the URL of an image stands.
+    /// The span of the image's URL.
     image: Option<Range<usize>>,
     is_small: bool,
-    /// Where a file stands, in base64.
+    /// The span of a file in base64.
     file: Option<Range<usize>>,
     has_audio: bool,
     has_id: bool,
-    /// Whether it has the URL of something else than an image.
+    /// Whether it has the URL of a file, video or audio.
     has_address: bool,
 }
 
@@ -107,8 +107,8 @@ pub(crate) fn read(
 }
 
 impl ContentPart<'_> {
-    /// Reads a URL, or an object that holds it. Returns whether all of its members are known: some
-    /// servers take the size to which an image is scaled.
+    /// Reads a URL, or an object with a URL. Returns whether all its members are known: some
+    /// servers accept the size to which the image is scaled.
     fn read_image(&mut self, cursor: &mut Cursor<'_>) -> Result<bool, JsonError> {
         if cursor.kind()? != JsonKind::Object {
             self.image = Some(cursor.skip()?);
@@ -145,7 +145,8 @@ impl ContentPart<'_> {
         })
     }
 
-    /// Adds all but text, and notes what cannot be seen.
+    /// Adds the part's images, audio and files to the prompt. Content of unknown size makes the
+    /// prompt open.
     fn add(self, cursor: &Cursor<'_>, prompt: &mut PromptSize) {
         let kind = self.kind.as_deref();
         let is_image = self.image.is_some()
@@ -188,13 +189,13 @@ fn read_audio(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), Js
     Ok(())
 }
 
-/// Where a string stands, if it is one.
+/// The span of the value, if it is a string.
 fn string(cursor: &mut Cursor<'_>) -> Result<Option<Range<usize>>, JsonError> {
     let is_text = cursor.kind()? == JsonKind::String;
     cursor.skip().map(|span| is_text.then_some(span))
 }
 
-/// Whether there is more than null.
+/// Whether the value is not null.
 fn is_there(cursor: &mut Cursor<'_>) -> Result<bool, JsonError> {
     let is_there = cursor.kind()? != JsonKind::Null;
     cursor.pass().map(|()| is_there)

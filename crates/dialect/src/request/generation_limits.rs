@@ -1,13 +1,13 @@
-//! Members that limit or multiply what is generated, or refer to a prompt that is not in the
-//! request. One table serves all endpoints: servers differ in which members they follow, so the
-//! largest value counts.
+//! Members that limit or multiply the generated tokens, or refer to a prompt outside the request.
+//! One table serves all endpoints: servers differ in which members they follow, so the largest
+//! value counts.
 
 use super::member_names::MemberNames;
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use rerouter_base::bounds;
 use rerouter_base::error::Error;
 
-/// Names of these members.
+/// Names of the members that [`GenerationLimits`] reads.
 pub(crate) const NAMES: &[&str] = &[
     // Limits of one answer: names of OpenAI and Anthropic, then of Gemini, Hugging Face, Ollama and
     // llama.cpp.
@@ -28,7 +28,7 @@ pub(crate) const NAMES: &[&str] = &[
     "thinking_budget",
     "reasoning",
     "max_tool_calls",
-    // A predicted answer: what is not used of it is billed as output.
+    // A predicted answer. Its unused part is billed as output.
     "prediction",
     // Prompts that are not in the request.
     "previous_response_id",
@@ -56,30 +56,31 @@ pub(crate) const NAMES: &[&str] = &[
 
 /// How an endpoint limits its answers.
 pub(crate) struct LimitRules {
-    /// The limit of an answer that every server of the endpoint knows. Some ignore the other names.
+    /// The limit of an answer that every server of the endpoint knows. Some servers ignore the
+    /// other names.
     pub name: &'static str,
-    /// Whether that limit includes thinking. It does with Anthropic, and elsewhere not everywhere.
+    /// Whether that limit includes thinking. Anthropic's does; elsewhere servers differ.
     pub includes_thinking: bool,
     /// Whether a model generates the answer.
     pub generates: bool,
 }
 
-/// Values of these members.
+/// The values of the members in [`NAMES`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GenerationLimits {
     /// The largest limit of one answer, in tokens.
     pub limit: Option<u64>,
-    /// Whether the limit comes under the name that every server knows.
+    /// Whether the request has the limit that every server knows.
     has_limit: bool,
     /// Whether a limit is 0 or -1, which some servers read as no limit.
     is_unlimited: bool,
-    /// Limit of thinking, in tokens.
+    /// The limit on thinking, in tokens.
     thinking: u64,
     choices: Option<u64>,
     best_of: Option<u64>,
     /// Bytes of the prediction.
     predicted: u64,
-    /// Whether a part of the prompt is not in the request, or the provider adds to it.
+    /// Whether a part of the prompt is outside the request, or the provider adds to the prompt.
     pub is_open: bool,
 }
 
@@ -102,7 +103,8 @@ impl GenerationLimits {
             "reasoning" => self.read_nested(cursor, "reasoning.", &["max_tokens"])?,
             "prediction" => self.predicted = cursor.skip()?.len() as u64,
             "prompt" => {
-                // The id of a template. A text, as legacy completions have it, is not read here.
+                // An object is the id of a template. The text prompt of legacy completions is not
+                // read here.
                 self.is_open |= cursor.kind()? == JsonKind::Object;
                 cursor.pass()?;
             }
@@ -120,7 +122,7 @@ impl GenerationLimits {
             "search_options" | "search_parameters" | "enable_search" | "mcp_servers"
             | "plugins" | "data_sources" => self.is_open |= is_there(cursor)?,
             "web_search_options" => {
-                // There is a search even without options.
+                // Even an empty object enables the search.
                 self.is_open |= cursor.kind()? != JsonKind::Null;
                 cursor.pass()?;
             }
@@ -134,7 +136,7 @@ impl GenerationLimits {
         Ok(())
     }
 
-    /// Reads a limit of thinking within an object.
+    /// Reads a limit on thinking, as a number or within an object.
     fn read_nested(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -159,7 +161,7 @@ impl GenerationLimits {
         self.thinking = self.thinking.max(tokens.unwrap_or(0));
     }
 
-    /// Number of answers, if the client sets it.
+    /// The number of answers, if the client sets it.
     pub(crate) fn choices(&self) -> Option<u64> {
         let said = self.choices.is_some() || self.best_of.is_some();
         said.then(|| {
@@ -167,12 +169,12 @@ impl GenerationLimits {
         })
     }
 
-    /// Whether every server keeps to the limit of an answer.
+    /// Whether every server obeys the limit of an answer.
     pub(crate) fn is_limited(&self) -> bool {
         self.has_limit && !self.is_unlimited
     }
 
-    /// Tokens of all answers at most.
+    /// Upper bound on the tokens of all answers.
     pub(crate) fn answers(&self, rules: &LimitRules) -> u64 {
         if !rules.generates {
             return 0;
@@ -194,7 +196,7 @@ fn is_there(cursor: &mut Cursor<'_>) -> Result<bool, JsonError> {
     Ok(!matches!(cursor.raw(&span), b"null" | b"false" | b"[]" | b"{}" | b"\"\""))
 }
 
-/// Reads a count: a whole number in digits, or null. Local servers take -1 for no limit; it is read
+/// Reads a count: a whole number in digits, or null. Local servers use -1 for no limit; it is read
 /// as 0.
 fn read_count(cursor: &mut Cursor<'_>, within: &str, name: &str) -> Result<Option<u64>, JsonError> {
     let span = cursor.skip()?;
@@ -204,7 +206,7 @@ fn read_count(cursor: &mut Cursor<'_>, within: &str, name: &str) -> Result<Optio
         b"-1" => return Ok(Some(0)),
         _ => {}
     }
-    // Some readers have no larger integers and take it for another number.
+    // Larger numbers are refused: some JSON parsers would read another value.
     let number = std::str::from_utf8(written)
         .ok()
         .and_then(|digits| digits.parse::<u64>().ok())

@@ -1,22 +1,21 @@
-//! Images, audio and files of a prompt. An image counts by its size and the rule of the provider;
-//! audio and files count by their length.
+//! Estimates the tokens of images, audio and files in a prompt. An image counts by its size and its
+//! provider's rule, audio and files count by their length.
 
-/// An image of unknown size: OpenAI's figure for a square one in high detail.
+/// Tokens of an image of unknown size: OpenAI's count for a square image in high detail.
 pub(crate) const TOKENS_PER_IMAGE: u64 = 765;
-/// An image in low detail.
+/// Tokens of an image in low detail.
 pub(crate) const TOKENS_PER_SMALL_IMAGE: u64 = 85;
-/// A piece of audio: ten seconds or so.
+/// The least tokens of an audio part, enough for about ten seconds.
 pub(crate) const TOKENS_PER_AUDIO: u64 = 100;
-/// A file: a page.
+/// The least tokens of a file, enough for one page.
 pub(crate) const TOKENS_PER_FILE: u64 = 250;
-/// Characters of base64 that are a token of audio, as most is coded.
+/// Base64 characters per token of audio at common bit rates.
 const AUDIO_CHARACTERS: u64 = 2_000;
-/// Characters of base64 that are a token of audio where it is coded as tightly as can be (1.5
-/// kbit/s at 32 tokens a second).
+/// Base64 characters per token of audio at the lowest bit rate (1.5 kbit/s at 32 tokens a second).
 const LEAST_AUDIO_CHARACTERS: u64 = 8;
-/// Bytes of a file, as a PDF, that are a token: pages have pictures and fonts.
+/// Bytes per token of a file such as a PDF. Its pages contain pictures and fonts.
 const FILE_BYTES: u64 = 40;
-/// Bytes of a file of text that are a token.
+/// Bytes per token of a text file.
 const TEXT_BYTES: u64 = 4;
 
 /// The size of a prompt.
@@ -30,16 +29,16 @@ pub(crate) struct PromptSize {
     pub user_text: Vec<std::ops::Range<usize>>,
     /// Bytes of the body that are not text.
     pub apart: u64,
-    /// The most tokens of those bytes, and of what chat templates add to the text.
+    /// The most tokens of those bytes, plus the most that chat templates add to the text.
     pub beside: u64,
-    /// Whether its bytes set no bound to it: see [`super::model_request::Ceiling`].
+    /// Whether the bytes give no upper bound, as in [`super::model_request::Ceiling::is_open`].
     pub is_open: bool,
 }
 
-/// The rule by which an image counts.
+/// The rule that determines the tokens of an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ImageRule {
-    /// OpenAI's; whether in low detail.
+    /// `small` if the client asks for low detail.
     OpenAi {
         small: bool,
     },
@@ -47,14 +46,14 @@ pub(crate) enum ImageRule {
 }
 
 impl PromptSize {
-    /// Adds an image by its URL or its file in base64.
+    /// Adds an image, by its URL or as base64.
     pub(crate) fn image(&mut self, image: &[u8], rule: ImageRule) {
         let data = inline(image).unwrap_or(image);
         let found = look(data);
         let is_address = image.is_empty() || image.starts_with(b"http");
         match found {
             Some(_) => self.apart += data.len() as u64,
-            // Some servers take a PDF or a video here.
+            // Some servers accept a PDF or a video here.
             None => self.is_open |= !is_address,
         }
         self.images += 1;
@@ -66,10 +65,10 @@ impl PromptSize {
         };
     }
 
-    /// Adds a piece of audio, in base64.
+    /// Adds an audio part in base64.
     pub(crate) fn audio(&mut self, data: &[u8]) {
         let length = data.len() as u64;
-        // Some servers take the URL of audio here.
+        // Some servers accept a URL here.
         self.is_open |= data.starts_with(b"http");
         self.apart += length;
         self.beside += length / LEAST_AUDIO_CHARACTERS;
@@ -77,13 +76,13 @@ impl PromptSize {
         self.tokens += TOKENS_PER_AUDIO.max(length / AUDIO_CHARACTERS);
     }
 
-    /// Adds a file, in base64, as a `data:` address or without its head.
+    /// Adds a file: bare base64, or a `data:` URL.
     pub(crate) fn file(&mut self, data: &[u8]) {
         let bytes = data.len() as u64 / 4 * 3;
-        // A server may go by the content rather than by the declared type.
+        // A server may follow the content instead of the declared type.
         self.is_open = true;
         if data.starts_with(b"data:text/") {
-            // Its bytes are text, and no more than its characters.
+            // The file is text, so its base64 characters remain the upper bound.
             self.tokens += bytes / TEXT_BYTES;
             return;
         }
@@ -100,8 +99,8 @@ fn inline(address: &[u8]) -> Option<&[u8]> {
     head.get(at + MARK.len()..)
 }
 
-/// OpenAI's rule: shrunk into a square of 2,048 and to 768 at its shorter side, then by tiles of
-/// 512.
+/// OpenAI's rule. The image is scaled to fit a square of 2,048 pixels and to a shorter side of 768,
+/// then cut into tiles of 512.
 fn tiles((width, height): (u32, u32)) -> u64 {
     let (width, height) = (f64::from(width), f64::from(height));
     let fit = (2048.0 / width.max(height)).min(1.0);
@@ -110,19 +109,19 @@ fn tiles((width, height): (u32, u32)) -> u64 {
     85 + 170 * across(width) * across(height)
 }
 
-/// Anthropic's rule: shrunk to 1,568 at its longer side, then a token for 750 pixels; some 1,600 at
-/// most.
+/// Anthropic's rule. The longer side is scaled down to 1,568 pixels, and a token is 750 pixels, up
+/// to 1,600 tokens.
 fn pixels((width, height): (u32, u32)) -> u64 {
     let (width, height) = (f64::from(width), f64::from(height));
     let scale = (1568.0 / width.max(height)).min(1.0);
     ((width * height * scale * scale / 750.0).ceil() as u64).clamp(1, 1_600)
 }
 
-/// Whether base64 data begins like an image file, and the size in its header.
+/// The image size in base64 data. `None` if it is no image, `Some(None)` if the size is unknown.
 #[expect(clippy::option_option, reason = "no image, or one of unknown size")]
 fn look(data: &[u8]) -> Option<Option<(u32, u32)>> {
     let is = |begins: &str| data.starts_with(begins.as_bytes());
-    // An escaped slash shifts the data, so the size is not looked for.
+    // An escaped slash shifts the data, so the size then stays unknown.
     let size = if is("iVBORw0KGgo") {
         bytes(data, 16).map(|[a, b, c, d, e, f, g, h]| {
             (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
@@ -141,7 +140,7 @@ fn look(data: &[u8]) -> Option<Option<(u32, u32)>> {
     Some(size.filter(|(width, height)| *width > 0 && *height > 0))
 }
 
-/// The size of a JPEG: in the first frame, behind segments of metadata.
+/// The size of a JPEG, from the first frame after the metadata segments.
 fn jpeg(data: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     for _ in 0..64 {
@@ -183,7 +182,7 @@ fn webp(data: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Decodes the bytes at an offset of base64 data without reading what stands before.
+/// Decodes the bytes at an offset of base64 data, without decoding the data before it.
 fn bytes<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
     let mut found = [0; N];
     for (place, byte) in (at..).zip(&mut found) {

@@ -38,7 +38,8 @@ fn the_head_of_a_file_tells_its_size() {
             look(written(&longer).replace('+', "-").replace('/', "_").as_bytes()),
             Some(Some((640, 480)))
         );
-        // Cut before it says so, it is an image of unknown size; and one without any.
+        // A file that is cut before its size is still an image. A GIF has its size in the first
+        // bytes.
         assert_eq!(
             look(&written(&file).as_bytes()[..16])
                 .map(|size| size.is_none() || file.starts_with(b"GIF")),
@@ -56,7 +57,7 @@ fn the_head_of_a_file_tells_its_size() {
 
 #[test]
 fn images_count_by_the_rule_of_their_provider() {
-    // Examples of OpenAI's and Anthropic's documentation.
+    // Examples from OpenAI's and Anthropic's documentation.
     assert_eq!(
         [tiles((1024, 1024)), tiles((2048, 4096)), tiles((200, 200)), tiles((1, 1))],
         [765, 1105, 255, 255]
@@ -79,7 +80,7 @@ fn images_count_by_the_rule_of_their_provider() {
     prompt.image(written(&png(200, 200)).as_bytes(), ImageRule::Anthropic);
     prompt.image(address.as_bytes(), ImageRule::OpenAi { small: true });
     assert_eq!((prompt.images, prompt.tokens), (4, 255 + 765 + 54 + 85));
-    // What is no image stays text.
+    // Data that is no image counts as text.
     let apart = prompt.apart;
     prompt.image(b"data:image/png;base64,bm8gaW1hZ2UgYXQgYWxs", ImageRule::OpenAi { small: false });
     assert_eq!(prompt.apart, apart);

@@ -1,7 +1,7 @@
-//! Names of members that the gateway acts on. Readers of JSON differ in which of two members of one
-//! name counts (RFC 8259 section 4), and some take other cases, camel case, or what stands before a
-//! NUL for the same name. So each of these members may come once, in one spelling: what is decided,
-//! limited and billed is what the provider reads.
+//! Names of members that the gateway reads. JSON parsers differ in which of two members with one
+//! name they use (RFC 8259 section 4). Some also match other cases or camel case, or ignore what
+//! follows a NUL. So each of these members may occur once and in one spelling: the gateway decides,
+//! limits and bills by the value that the provider reads.
 
 use crate::wire::json::{JsonError, MemberName};
 use rerouter_base::error::Error;
@@ -9,25 +9,24 @@ use rerouter_base::error::Error;
 /// The names of one object, while it is read.
 #[derive(Debug)]
 pub(crate) struct MemberNames {
-    /// The prefix of field names in errors.
+    /// The path of the object in error messages.
     within: &'static str,
     names: &'static [&'static str],
-    /// A bit for each that was read.
+    /// A bit for each name that was found.
     seen: u64,
 }
 
 impl MemberNames {
-    /// The names of one object. `within` is its path in errors, with a dot at the end unless it is
-    /// empty.
+    /// The names of one object. `within` is its path in errors, with a trailing dot, or empty.
     pub(crate) fn new(within: &'static str, names: &'static [&'static str]) -> Self {
         debug_assert!(names.len() <= 64, "one bit each");
         MemberNames { within, names, seen: 0 }
     }
 
-    /// The name of the member; `""` for any other.
+    /// Returns the known name that the member has, or `""`.
     ///
     /// # Errors
-    /// 400 for a second member of one name, and for another spelling of a name.
+    /// 400 if the name occurs a second time or in another spelling.
     pub(crate) fn find(&mut self, name: &MemberName<'_>) -> Result<&'static str, JsonError> {
         let written = name.written();
         if let Some((at, known)) =
@@ -57,7 +56,7 @@ impl MemberNames {
         }
     }
 
-    /// Whether some reader takes the member for one of these names.
+    /// Whether some parser could match the member with one of these names.
     pub(crate) fn is_like(name: &MemberName<'_>, names: &[&str]) -> bool {
         let text = name.text();
         names.iter().any(|known| reads_like(&text, known))
@@ -68,7 +67,7 @@ impl MemberNames {
     }
 }
 
-/// Whether some reader takes the text for that name.
+/// Whether some parser could match the text with that name.
 fn reads_like(text: &str, known: &str) -> bool {
     let folded = |letter: char| match letter {
         // Letters that fold to ASCII in Unicode.
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
     use crate::wire::json::read_object;
 
-    /// What becomes of an object's members, one after another.
+    /// The result of `find` for each member of an object.
     fn found(body: &str) -> Result<Vec<&'static str>, Error> {
         let (mut names, mut found) =
             (MemberNames::new("options.", &["max_tokens", "n", "stream"]), Vec::new());

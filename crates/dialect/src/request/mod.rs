@@ -1,5 +1,5 @@
-//! Requests: one bounded pass over the bytes of a body, which stay as they are. What members of a
-//! request say is read by `request_facts.rs` of its dialect, with the readers here.
+//! Reads requests in one bounded pass over the body, without changing it. Each dialect has a
+//! `request_facts.rs` with its own members, which uses the readers here.
 
 pub(crate) mod content_parts;
 pub(crate) mod generation_limits;
@@ -23,15 +23,16 @@ use rerouter_base::error::Error;
 pub use model_request::ModelRequest;
 pub use system_text::system_text;
 
-/// Members in which some endpoint has its prompt, or a part of it.
+/// Members that hold the prompt, or a part of it, at some endpoint.
 const FOREIGN: [&str; 5] = ["messages", "input", "system", "instructions", "contents"];
 
 /// Reads the body of a request.
 ///
 /// # Errors
-/// 400 for what is not one JSON object nested at most 128 levels; a missing or wrong `model`; a
-/// wrong kind of `stream` or `messages`; a count that is no whole number; and a member that the
-/// gateway acts on, if it comes twice or in another spelling. All else is the provider's to judge.
+/// 400 for a body that is not one JSON object or is nested over 128 levels, a missing or wrong
+/// `model`, a wrong type of `stream` or `messages`, a count that is no whole number, and a member
+/// that the gateway reads, if it occurs twice or in another spelling. The provider judges
+/// everything else.
 pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Error> {
     let mut builder = RequestBuilder::default();
     let rules = &endpoint.row().request;
@@ -44,7 +45,8 @@ pub fn read_request(body: &[u8], endpoint: Endpoint) -> Result<ModelRequest, Err
         }
         match names.find(&name)? {
             "" => {
-                // Another endpoint has its prompt here. A server that knows both may read it.
+                // Another endpoint has its prompt in this member. A server with both endpoints may
+                // read it.
                 let has_parts = matches!(cursor.kind()?, JsonKind::Array | JsonKind::Object);
                 builder.prompt.is_open |= has_parts && MemberNames::is_like(&name, &FOREIGN);
                 cursor.pass()
@@ -79,8 +81,8 @@ fn read_stream(cursor: &mut Cursor<'_>, builder: &mut RequestBuilder) -> Result<
     Ok(())
 }
 
-/// Reads `extra_body`, whose members some gateways put into the request, over those that are there.
-/// Refuses those that this gateway acts on.
+/// Reads `extra_body`. Some gateways let its members replace those of the request, so members that
+/// this gateway reads are refused.
 fn read_extra(cursor: &mut Cursor<'_>, rules: &RequestRules) -> Result<(), JsonError> {
     let (mut limits, mut names) = (
         MemberNames::new("extra_body.", generation_limits::NAMES),
@@ -106,9 +108,10 @@ pub fn last_user_text(body: &[u8], request: &ModelRequest) -> String {
     parts.join("\n")
 }
 
-/// The body with another model at `span`, and `more` edits. Every other byte stays.
+/// Replaces the model at `span`, and applies the edit `more`, if there is one. All other bytes
+/// stay.
 pub fn rename_model(body: &Bytes, span: &Range<usize>, model: &str, more: Option<&Edit>) -> Bytes {
-    // A string can always be written.
+    // Writing a string cannot fail.
     let quoted = serde_json::to_vec(model).unwrap_or_default();
     let mut edits: Vec<Edit> = more.into_iter().cloned().collect();
     if body.get(span.clone()) != Some(&quoted[..]) {
@@ -117,7 +120,7 @@ pub fn rename_model(body: &Bytes, span: &Range<usize>, model: &str, more: Option
     splice(body, edits)
 }
 
-/// The body without `stream` and `stream_options`, as reroutes send it. Every other byte stays.
+/// Removes `stream` and `stream_options`, for reroutes. All other bytes stay.
 pub fn without_stream(body: &Bytes) -> Result<Bytes, Error> {
     without_members(body, &["stream", "stream_options"])
 }

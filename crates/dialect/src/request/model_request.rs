@@ -1,4 +1,4 @@
-//! The facts of a request, and how they are summed up.
+//! The facts of a request, and their summary.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::wire::json::{self, Cursor, Edit, JsonError};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
 
-/// Bytes of a request's `model`: it is written into records and messages.
+/// Limit on the bytes of `model`, as it is written into records and messages.
 pub(super) const MODEL_BYTES: usize = 512;
 
-/// Tokens of a message beside its text: role and separators. A request takes as many once.
+/// Tokens of a message beside its text, for role and separators. A request takes as many once more.
 pub(crate) const TOKENS_PER_MESSAGE: u64 = 4;
 /// Tokens of a tool call beside its name and arguments.
 pub(crate) const TOKENS_PER_CALL: u64 = 6;
@@ -23,17 +23,17 @@ pub(crate) const TOKENS_PER_CALL: u64 = 6;
 pub struct ModelRequest {
     /// The requested model, not empty.
     pub model: Arc<str>,
-    /// Where that JSON string stands in the body, quotes included.
+    /// The span of the model's JSON string in the body, including quotes.
     pub model_span: Range<usize>,
     /// Whether the client asks for a stream.
     pub stream: bool,
     /// Whether the client asks for the usage of a stream (`stream_options.include_usage`).
     pub include_usage: bool,
-    /// The edit that makes a provider report the usage of a stream, unless the client asks for it.
+    /// The edit that makes a provider report a stream's usage, if the client does not ask for it.
     pub ask_usage: Option<Edit>,
-    /// How many answers the client asks for (`n`, `best_of`).
+    /// The number of answers that the client asks for (`n`, `best_of`).
     pub choices: Option<u64>,
-    /// Number of messages, results of tools included. Embeddings have none.
+    /// Number of messages, including tool results. Embeddings have none.
     pub messages: u64,
     pub tools: u64,
     /// Number of content parts that are images.
@@ -42,39 +42,40 @@ pub struct ModelRequest {
     pub audio: u64,
     /// Whether the answer must be JSON (`response_format`, `text.format`, `output_config.format`).
     pub json_output: bool,
-    /// The client's limit on generated tokens. Providers differ in which member they follow, so
-    /// the largest counts.
+    /// The client's limit on generated tokens. Providers differ in which member they follow, so the
+    /// largest value counts.
     pub max_tokens: Option<u64>,
     /// Estimated tokens of the prompt: text and tool definitions by [`tokens`], images by their
     /// size, files and audio by their length.
     pub prompt_tokens: u64,
     /// The most that the request can cost.
     pub ceiling: Ceiling,
-    /// The JSON strings of the last user message, quotes included.
+    /// Spans of the JSON strings in the last user message, including quotes.
     pub user_text: Vec<Range<usize>>,
 }
 
-/// The most that a request can cost, in tokens, as far as its bytes show. Budgets reserve it.
+/// Upper bound on the tokens of a request, as far as its bytes show. Budgets reserve it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ceiling {
-    /// Tokens of the prompt without images: one a byte. No tokenizer makes more of a text, except
-    /// of a few characters that some of them decompose.
+    /// Tokens of the prompt without images, one per byte. Tokenizers make at most that many, except
+    /// for a few characters that some of them decompose.
     pub prompt: u64,
     pub images: u64,
-    /// Whether the prompt may fill the context of the model: a part of it is not in the request (an
+    /// Whether the prompt may fill the model's context. Then a part of it is not in the request (an
     /// earlier response, a file by id or URL, results of a tool that the provider runs), or is a
     /// file whose pages are not counted here.
     pub is_open: bool,
-    /// Tokens of all answers, with what is billed as such: thinking beyond the limit of an answer,
-    /// predictions.
+    /// Tokens of all answers, including thinking beyond an answer's limit and predictions, which
+    /// are billed alike.
     pub answers: u64,
-    /// Whether the client limits the length of an answer. Otherwise `answers` assumes
+    /// Whether the client limits the length of an answer. If not, `answers` assumes
     /// [`rerouter_base::bounds::ANSWER_TOKENS`], and an answer may be longer.
     pub is_limited: bool,
 }
 
 impl Ceiling {
-    /// Tokens of the prompt for a model of this context that bills `image` tokens an image at most.
+    /// Upper bound on the prompt for a model with this context, which bills at most `image` tokens
+    /// per image.
     pub fn prompt_tokens(&self, context: u64, image: u64) -> u64 {
         let seen = self.prompt.saturating_add(self.images.saturating_mul(image));
         if self.is_open { context } else { seen.min(context) }
@@ -83,23 +84,23 @@ impl Ceiling {
 
 /// How the requests of an endpoint are read.
 pub(crate) struct RequestRules {
-    /// The members that are acted on beside those of
+    /// The members that the gateway reads, beside those in
     /// [`NAMES`](super::generation_limits::NAMES).
     pub acted_on: &'static [&'static str],
-    /// Reads one of them, except `model`, `stream` and `extra_body`, which all endpoints read
-    /// alike.
+    /// Reads one of these members. `model`, `stream` and `extra_body` are read alike for all
+    /// endpoints.
     pub member: fn(&mut Cursor<'_>, &str, &mut RequestBuilder) -> Result<(), JsonError>,
-    /// Whether it has messages, and so tokens of their frame and a limit of the answer.
+    /// Whether the request has messages. These add framing tokens, and the answer may have a limit.
     pub has_messages: bool,
-    /// Whether a stream tells its usage only if `stream_options` ask for it.
+    /// Whether a stream reports its usage only if `stream_options` ask for it.
     pub asks_usage: bool,
-    /// The family of all its models, by which tool instructions are counted. `None` where the
-    /// model's name tells it.
+    /// The model family by which tool instructions are counted, if all models belong to one. `None`
+    /// if the model's name decides.
     pub tools_of: Option<&'static str>,
     pub limits: LimitRules,
 }
 
-/// Collects what is read of a request while its body is read.
+/// Collects the facts of a request while its body is read.
 #[derive(Default)]
 pub(crate) struct RequestBuilder {
     pub model: Option<Range<usize>>,
@@ -112,13 +113,13 @@ pub(crate) struct RequestBuilder {
     /// Whether there are tools or functions.
     pub has_tools: bool,
     pub limits: GenerationLimits,
-    /// Where the value of `stream` ends.
+    /// The offset at which the value of `stream` ends.
     pub stream_end: usize,
     pub options: Option<StreamOptions>,
 }
 
 impl RequestBuilder {
-    /// The request, once its whole body is read.
+    /// Finishes the request when the whole body is read.
     pub(crate) fn finish(self, body: &[u8], rules: &RequestRules) -> Result<ModelRequest, Error> {
         let RequestBuilder { model, mut request, prompt, limits, .. } = self;
         let Some(span) = model else {
@@ -152,7 +153,7 @@ impl RequestBuilder {
             + self.tool_tokens
             + self.format_tokens
             + instructions;
-        // The target may be another family than the name that the client asked for.
+        // The target's family may differ from that of the requested model.
         let instructions = if self.has_tools { tokens::MOST_TOOL_INSTRUCTIONS } else { 0 };
         let written =
             (body.len() as u64).saturating_sub(prompt.apart) + prompt.beside + instructions;

@@ -1,6 +1,6 @@
-//! The system prompt of a body that was read before: messages of the roles `system` and
-//! `developer`, `system` of messages, `instructions` of responses. It is read only where a routing
-//! document looks at it.
+//! Extracts the system prompt from a body that was checked before: messages of the roles `system`
+//! and `developer`, `system` of messages, `instructions` of responses. This happens only if a
+//! routing document uses it.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pub fn system_text(body: &[u8], endpoint: Endpoint) -> String {
     parts.join("\n")
 }
 
-/// Adds the texts of messages with instructions.
+/// Collects the texts of system and developer messages.
 fn messages(cursor: &mut Cursor<'_>, spans: &mut Vec<Range<usize>>) -> Result<(), JsonError> {
     cursor.elements(|cursor| {
         let (mut instructs, mut texts) = (false, Vec::new());
@@ -49,7 +49,7 @@ fn messages(cursor: &mut Cursor<'_>, spans: &mut Vec<Range<usize>>) -> Result<()
     })
 }
 
-/// Adds a string, or the `text` of each part.
+/// Collects a string, or the `text` of each part.
 fn content(cursor: &mut Cursor<'_>, spans: &mut Vec<Range<usize>>) -> Result<(), JsonError> {
     if cursor.kind()? == JsonKind::String {
         spans.push(cursor.skip()?);
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// The model of a request, read from a parsed body.
+    /// Computes the expected system prompt from a parsed body.
     fn model(body: &Value, endpoint: Endpoint) -> String {
         fn texts(content: &Value) -> Vec<String> {
             match content {
@@ -97,7 +97,7 @@ mod tests {
         };
         let parts = match endpoint {
             Endpoint::ChatCompletions => of_messages(&body["messages"]),
-            // In the order of the body, which here is that of the names.
+            // In the order of the body. Its members are sorted by name here.
             Endpoint::Responses => {
                 [of_messages(&body["input"]), texts(&body["instructions"])].concat()
             }

@@ -1,5 +1,3 @@
-//! Requests as clients write them.
-
 mod ceiling;
 
 use proptest::prelude::*;
@@ -49,8 +47,7 @@ fn what_a_prompt_is_estimated_by() {
     };
     let said = tokens(r#"{"role":"assistant","content":"Well then, here it is."}"#);
     assert!((12..20).contains(&said), "{said}");
-    // Thoughts of earlier answers are not told again; wherever the role stands, and only an
-    // answer's.
+    // Thoughts of earlier answers do not count, wherever `role` stands. Only answers have thoughts.
     for message in [
         concat!(
             r#"{"content":"<think>\nA long thought about this and that.\n</think>Well then, here "#,
@@ -293,7 +290,8 @@ fn functions_calls_and_names_are_estimated() {
     }
 }
 
-/// The edit that asks for a stream's usage, in every shape that a client may have left room for it.
+/// The edit that asks for a stream's usage, with each form of `stream_options` that a client may
+/// send.
 #[test]
 fn a_stream_is_made_to_tell_its_usage() {
     let body =

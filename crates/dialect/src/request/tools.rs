@@ -8,9 +8,9 @@ use super::text::read_word;
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 
-/// Tokens that a provider adds at most for a tool of its own that the client runs.
+/// The most tokens that a provider adds for a tool that it defines and the client runs.
 const TOKENS_PER_CLIENT_TOOL: u64 = 1_000;
-/// How the types of such tools begin.
+/// Prefixes of the types of such tools.
 const CLIENT_TOOLS: [&str; 6] =
     ["bash", "text_editor", "computer", "memory", "local_shell", "apply_patch"];
 
@@ -19,7 +19,7 @@ pub(crate) fn read_tools(
     cursor: &mut Cursor<'_>,
     builder: &mut RequestBuilder,
 ) -> Result<(), JsonError> {
-    // A server may take one tool for a list of one.
+    // A server may read a single tool as a list of one.
     if !matches!(cursor.kind()?, JsonKind::Array | JsonKind::Null) {
         builder.prompt.is_open = true;
     }
@@ -69,13 +69,13 @@ pub(crate) fn read_definition<'a>(
     }
     let span = start..cursor.position();
     builder.has_tools = true;
-    // Chat templates render it again, with white space of their own.
+    // Chat templates write the definition again, with other white space.
     builder.prompt.beside += span.len() as u64;
     Ok(ToolDefinition { kind, has_name, tokens: tokens::estimate(cursor.raw(&span)) })
 }
 
-/// Reads the format that the answer must have. `names` are the members that hold its type and its
-/// schema; `schema` is the latter.
+/// Reads the output format. `names` are the members that hold its type and schema; `schema` names
+/// the second.
 pub(crate) fn read_format(
     cursor: &mut Cursor<'_>,
     mut names: MemberNames,
@@ -88,7 +88,8 @@ pub(crate) fn read_format(
             "type" => kind = read_word(cursor)?,
             found if found == schema => {
                 let schema = cursor.skip()?;
-                // Most providers render it shorter than written, some templates longer.
+                // Most providers pass the schema to the model in a shorter form, some templates in
+                // a longer one.
                 builder.format_tokens = tokens::estimate(cursor.raw(&schema)) / 2;
                 builder.prompt.beside += schema.len() as u64;
             }

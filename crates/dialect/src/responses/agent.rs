@@ -1,4 +1,4 @@
-//! What an agent adds to a response.
+//! What an agent adds to a request for a response.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ fn translated(tool: &Value) -> Value {
     put(&mut made, "name", function(tool, "name"));
     put(&mut made, "description", function(tool, "description"));
     put(&mut made, "parameters", Some(parameters(tool)));
-    // Here it is strict where nothing is said, in chat completions it is not.
+    // `strict` defaults to true here, but to false in chat completions.
     put(&mut made, "strict", Some(function(tool, "strict").unwrap_or(Value::Bool(false))));
     made.into()
 }

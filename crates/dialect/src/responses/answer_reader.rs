@@ -1,4 +1,4 @@
-//! Responses: each output item is read as one that is done.
+//! Whole responses, read as streams whose output items are complete.
 
 use super::stream_reader::{ResponseBody, ResponsesStreamReader};
 use crate::neutral::event::StreamEvent;

@@ -1,4 +1,4 @@
-//! Responses out of answers.
+//! Writes answers as responses.
 
 use crate::neutral::answer::{Answer, StopReason, TokenCounts};
 use crate::neutral::ids;
@@ -6,7 +6,6 @@ use crate::neutral::json_text::{Quoted, put};
 use crate::neutral::part::{Part, Thinking, ToolCall};
 use crate::neutral::seal::Seal;
 
-/// Writes the response of an answer.
 pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
     write_as(answer, status(&answer.stop), out);
 }
@@ -20,7 +19,7 @@ pub(super) fn status(stop: &StopReason) -> &'static str {
 }
 
 pub(super) fn write_as(answer: &Answer, status: &str, out: &mut Vec<u8>) {
-    // A refusal in the model's words is an answer, one of a filter is not.
+    // A refusal that the model wrote is an answer; a filter's refusal is not.
     let refused = answer.content.iter().any(|part| matches!(part, Part::Refusal(_)));
     let status = match status {
         "refused" if refused => "completed",
@@ -64,7 +63,7 @@ fn id(prefix: &str, id: &str) -> String {
     format!("{prefix}_{}", ids::stem(id))
 }
 
-/// The id of an output item: of the answer's own, and the item's place.
+/// The id of an output item, made of the answer's id and the item's index.
 pub(super) fn item_id(part: &Part, stem: &str, index: u64) -> String {
     let prefix = match part {
         Part::ToolCall(_) => "fc",
@@ -75,7 +74,7 @@ pub(super) fn item_id(part: &Part, stem: &str, index: u64) -> String {
     format!("{prefix}_{stem}_{index}")
 }
 
-/// Writes the output item of a part that is done.
+/// Writes a part as a finished output item.
 pub(super) fn write_item(part: &Part, id: &str, out: &mut Vec<u8>) {
     put!(out, "{\"id\":", Quoted(id));
     match part {

@@ -1,5 +1,5 @@
-//! OpenAI's errors inside a stream of responses. Those of whole answers are as chat completions
-//! have them.
+//! Writes OpenAI's errors inside a stream of responses. Errors of whole answers have the form of
+//! chat completions.
 
 use crate::chat::failure::words;
 use crate::neutral::answer::Failure;

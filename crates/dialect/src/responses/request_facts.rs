@@ -1,5 +1,5 @@
-//! Responses: `input` is one text or a list of items: messages, tool calls, their results and
-//! thinking. The estimate leaves out what an earlier response holds (`previous_response_id`,
+//! Facts of a request for a response. `input` is a text or a list of items: messages, tool calls,
+//! tool results and thinking. The estimate leaves out an earlier response (`previous_response_id`,
 //! `conversation`).
 
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
 
-/// Reads a member of the request that is acted on.
+/// Reads a member of the request that the gateway uses.
 pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     name: &str,
@@ -60,7 +60,7 @@ pub(crate) fn member(
     Ok(())
 }
 
-/// The members of an item that are acted on.
+/// The members of an item that the gateway uses.
 const NAMES: &[&str] = &[
     "type",
     "role",
@@ -77,7 +77,7 @@ const NAMES: &[&str] = &[
     "encrypted_content",
 ];
 
-/// Tool calls that are whole. Others refer to what the provider has kept.
+/// Tool calls that include their content. Others refer to content that the provider stores.
 const WHOLE_CALLS: [&str; 7] = [
     "function_call",
     "custom_tool_call",
@@ -95,11 +95,11 @@ struct InputItem<'a> {
     role: Option<Cow<'a, str>>,
     text: Vec<Range<usize>>,
     has_content: bool,
-    /// Whether it holds encrypted thinking.
+    /// Whether it has encrypted thinking.
     is_encrypted: bool,
     /// Tokens of a tool call: its name, arguments and result.
     call_tokens: u64,
-    /// Where the image stands that a tool made.
+    /// The span of an image that a tool made.
     image: Option<Range<usize>>,
 }
 
@@ -145,8 +145,8 @@ impl InputItem<'_> {
     fn add(self, cursor: &Cursor<'_>, prompt: &mut PromptSize) {
         let text: u64 = self.text.iter().map(|span| tokens_of(cursor, span)).sum();
         match self.kind.as_deref() {
-            // The estimate leaves out thinking. An id alone refers to thinking that the provider
-            // has kept.
+            // The estimate leaves out thinking. An id without content refers to thinking that the
+            // provider stores.
             Some("reasoning") => prompt.is_open |= !self.has_content && !self.is_encrypted,
             Some("image_generation_call") => {
                 prompt.image(
@@ -161,7 +161,7 @@ impl InputItem<'_> {
             None | Some("message") => {
                 prompt.messages += 1;
                 prompt.tokens += text;
-                // One with an id alone refers to another.
+                // An id without content refers to a stored message.
                 prompt.is_open |= !self.has_content;
                 if self.role.as_deref() == Some("user") {
                     prompt.user_text = self.text;

@@ -1,4 +1,4 @@
-//! OpenAI's responses into the neutral form.
+//! Reads OpenAI's responses into the neutral form.
 
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -72,7 +72,7 @@ wire_object!(ReasoningMember, REASONING, {
     summary: String,
     generate_summary: String,
 });
-// `id` and `status` of an item tell of the answer that it came in, not of what it says.
+// `id` and `status` describe the earlier answer of an item, not its content.
 wire_object!(Item, ITEM, {
     kind: String = "type",
     role: String,
@@ -144,7 +144,7 @@ fn read_settings(body: Body, request: &mut Request) {
     note(body.top_logprobs.as_ref().is_some_and(asks), Feature::Logprobs, "top_logprobs");
     for included in body.include.unwrap_or_default() {
         match included.as_str() {
-            // An answer always has what the client needs to send reasoning back.
+            // Translated answers always include what the client needs to send reasoning back.
             "reasoning.encrypted_content" => {}
             "message.output_text.logprobs" => note(true, Feature::Logprobs, "include"),
             _ => note(true, Feature::Hints, "include"),
@@ -271,7 +271,7 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
     Ok(())
 }
 
-/// Notes a kind of item that the neutral form does not have.
+/// Notes an item type that the neutral form does not have.
 fn note_other(kind: String, uses: &mut UsedFeatures) {
     let feature = match kind.as_str() {
         "item_reference" => Feature::StoredState,

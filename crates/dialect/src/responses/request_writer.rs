@@ -1,4 +1,4 @@
-//! The neutral form as OpenAI's responses.
+//! Writes the neutral form as a request for a response.
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ fn write_settings(body: &mut Members<'_>, request: &Request) {
         write_reasoning(body, reasoning);
     }
     body.option("user", &request.short_user());
-    // The other dialects store nothing, so this provider is asked to store nothing either.
+    // Providers of the other dialects store nothing, so this provider must not either.
     body.value("store", &false);
     if request.stream {
         body.value("stream", &true);
@@ -64,13 +64,13 @@ fn write_reasoning(body: &mut Members<'_>, reasoning: &Reasoning) {
         }
     });
     if reasoning.depth.effort() != Some("none") {
-        // Without stored state, reasoning goes back to the model in this form only.
+        // Without stored state, this is the only form in which reasoning can go back to the model.
         body.value("include", &["reasoning.encrypted_content"]);
     }
 }
 
 fn write_turn(items: &mut Items<'_>, turn: &Turn) {
-    // Parts between items are one message.
+    // Consecutive parts that are no items form one message.
     let is_item =
         |part: &Part| matches!(part, Part::ToolCall(_) | Part::ToolResult(_) | Part::Thinking(_));
     for parts in turn.content.chunk_by(|left, right| !is_item(left) && !is_item(right)) {
@@ -143,7 +143,7 @@ fn write_part(parts: &mut Items<'_>, part: &Part) {
             part.value("detail", image.detail.as_deref().unwrap_or("auto"));
         }),
         Part::File(file) => write_file(parts, file),
-        // Audio is refused before a writer runs; the others are items.
+        // Audio is refused before a writer runs; the other parts are items.
         Part::Audio { .. }
         | Part::Refusal(_)
         | Part::Thinking(_)
@@ -178,7 +178,7 @@ fn write_tool(tools: &mut Items<'_>, tool: &Tool) {
             Some(schema) => item.value("parameters", schema),
             None => item.value("parameters", &json!({"type": "object", "properties": {}})),
         }
-        // Strict is the default of this dialect alone.
+        // Only this dialect has `true` as the default of `strict`.
         item.value("strict", &tool.strict.unwrap_or(false));
     });
 }
@@ -216,7 +216,8 @@ fn write_mcp_server(tools: &mut Items<'_>, server: &McpServer) {
         tool.value("server_url", &server.url);
         tool.option("authorization", &server.authorization.as_ref().map(Secret::expose));
         tool.option("allowed_tools", &server.allowed_tools);
-        // Without it each call waits for the client's word, which other dialects have no place for.
+        // By default each call waits for the client's approval, which other dialects cannot
+        // express.
         tool.value("require_approval", "never");
     });
 }

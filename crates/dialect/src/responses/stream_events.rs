@@ -48,7 +48,7 @@ struct OutputItem<'a> {
     summary: Option<&'a RawValue>,
 }
 
-/// What an event's data is.
+/// Classifies an event by its data.
 pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     if data.trim_ascii() == b"[DONE]" {
         return EventKind::Done.into();
@@ -69,7 +69,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
             )
         }
         "error" => EventKind::Error(error(&event, data)).into(),
-        // Servers that also speak chat completions write errors as there.
+        // Servers that also have chat completions write errors in that dialect's form.
         "" if event.error.is_some() => EventKind::Error(error(&event, data)).into(),
         "response.output_item.added" | "response.output_item.done" => {
             match event.item.is_some_and(is_shell) {
@@ -91,7 +91,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     EventFacts { number, ..look }
 }
 
-/// Events of progress without a result.
+/// Whether the event only reports progress.
 fn is_preamble(kind: &str) -> bool {
     let beginnings = ["response.created", "response.queued", "response.in_progress"];
     let parts = ["response.content_part.added", "response.reasoning_summary_part.added"];
@@ -100,13 +100,13 @@ fn is_preamble(kind: &str) -> bool {
         || kind.starts_with("response.mcp_list_tools.")
 }
 
-/// Events of finished parts, of partial images, and of tools that run.
+/// Whether the event is about a finished part, a partial image, or a running tool.
 fn is_content(kind: &str) -> bool {
     let finished = kind.ends_with(".done") || kind.ends_with(".annotation.added");
     kind.starts_with("response.") && (finished || kind.contains("_call."))
 }
 
-/// An item that is empty, or that the model did not write.
+/// Whether an item is empty or not written by the model.
 fn is_shell(item: &RawValue) -> bool {
     let Ok(item) = serde_json::from_str::<OutputItem<'_>>(item.get()) else { return false };
     let empty = [item.content, item.summary].into_iter().flatten().all(|part| is_empty(part.get()));
@@ -117,7 +117,7 @@ fn is_shell(item: &RawValue) -> bool {
     }
 }
 
-/// Bytes of text that the model wrote, about. Audio and images are none.
+/// Approximate bytes of text that the model wrote; 0 for audio.
 fn written(kind: &str, delta: &RawValue) -> u64 {
     if kind.contains(".audio.") { 0 } else { inside(delta.get().len()) }
 }
@@ -143,7 +143,7 @@ fn unexplained() -> StreamError {
     StreamError { message: "The response failed.".into(), status: None }
 }
 
-/// Whether an event that begins like this ends its stream. Such events repeat the whole answer.
+/// Whether an oversized event with this beginning ends its stream. Such events repeat the answer.
 pub(crate) fn is_end(start: &[u8]) -> bool {
     let fields = sse::fields(start);
     let ends = [&b"response.completed"[..], b"response.incomplete"];
@@ -172,7 +172,7 @@ impl ResponseAssembly {
     fn take(&mut self, mut event: Map<String, Value>) {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         if let Some(Value::Object(response)) = event.remove("response") {
-            // The last one holds everything before it.
+            // The last response contains all earlier ones.
             self.response = response;
             return;
         }
@@ -228,7 +228,7 @@ impl ResponseAssembly {
             }
             "response.custom_tool_call_input.delta" => add(item, "input", take("delta")),
             "response.code_interpreter_call_code.delta" => add(item, "code", take("delta")),
-            // Finished parts are there already, or come again with their item.
+            // Finished parts are known from deltas, or are repeated with their item.
             _ => {}
         }
     }
@@ -254,7 +254,7 @@ fn add(fields: &mut Map<String, Value>, name: &str, more: Value) {
     extend(fields.entry(name).or_insert(Value::Null), more);
 }
 
-/// The element `at` of a list within an item; `None` if elements before it are missing.
+/// The element at index `at` of an item's list; `None` if earlier elements are missing.
 fn place<'a>(item: &'a mut Map<String, Value>, list: &str, at: usize) -> Option<&'a mut Value> {
     let places = item.entry(list).or_insert_with(|| json!([]));
     if !places.is_array() {

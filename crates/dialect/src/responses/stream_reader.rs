@@ -1,5 +1,5 @@
-//! Streams of responses. The deltas are read as they come; what only the end of an item or of the
-//! response tells is read there.
+//! Reads streams of responses into neutral events. Deltas are read as they arrive. Facts that
+//! appear only at the end of an item or of the response are read there.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -128,16 +128,16 @@ impl ResponseUsage {
     }
 }
 
-/// A part by its item, and by its place among the item's contents.
+/// A part by the index of its item, and by its index in the item's content.
 type PartKey = (u64, u64);
 
-/// An output item so far.
+/// The state of an output item.
 #[derive(Debug)]
 struct ItemProgress {
     index: u64,
     id: String,
     done: bool,
-    /// The contents whose text has come, and the last summary with some.
+    /// Indexes of the contents that have text, and of the last summary with text.
     contents: Vec<u64>,
     summary: Option<u64>,
 }
@@ -202,7 +202,7 @@ impl ResponsesStreamReader {
         });
     }
 
-    /// Reads the whole response at its end: the items that no event told of, and how it went.
+    /// Reads the final response: the items that no event contained, and the reason for the end.
     pub(super) fn finish(
         &mut self,
         response: &ResponseBody<'_>,
@@ -233,7 +233,7 @@ impl ResponsesStreamReader {
         each(StreamEvent::End);
     }
 
-    /// The item of this index; `None` where there are more than an answer may have.
+    /// The item of this index. `None` if the limit on an answer's parts is exceeded.
     fn item(&mut self, index: u64) -> Option<&mut ItemProgress> {
         let known = self.items.iter().rposition(|item| item.index == index);
         let at = known.unwrap_or(self.items.len());
@@ -266,7 +266,7 @@ impl ResponsesStreamReader {
         }
     }
 
-    /// More text of a part, or more arguments.
+    /// Adds text to a part, or arguments to a call.
     fn text(
         &mut self,
         index: u64,
@@ -294,7 +294,7 @@ impl ResponsesStreamReader {
         }
     }
 
-    /// More of a summary, or of the reasoning itself; a blank line stands between pieces.
+    /// Adds text of a summary or of the reasoning itself. A blank line separates pieces.
     fn thought(
         &mut self,
         index: u64,
@@ -315,7 +315,7 @@ impl ResponsesStreamReader {
         self.text(index, 0, PartKind::Thinking, text, each);
     }
 
-    /// Reads what an item has beyond its deltas, and ends it.
+    /// Reads the parts of a finished item that its deltas lacked, and ends the item.
     fn item_done(
         &mut self,
         index: u64,
@@ -385,8 +385,8 @@ impl ResponsesStreamReader {
 }
 
 impl ItemProgress {
-    /// Whether it is the item of this id, or of this index where one has no id: the whole response
-    /// may list fewer items than its events did.
+    /// Whether this is the item with this id, or with this index if either has no id. The final
+    /// response may list fewer items than the events did, so indexes differ.
     fn is(&self, index: u64, id: &str) -> bool {
         if self.id.is_empty() || id.is_empty() { self.index == index } else { self.id == id }
     }

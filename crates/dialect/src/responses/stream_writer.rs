@@ -1,5 +1,5 @@
-//! Streams of responses out of events. Each part is an output item of its own. The last event has
-//! the whole response, so the answer is collected meanwhile.
+//! Writes neutral events as streams of responses. Each part is an output item. The last event
+//! contains the whole response, so the answer is collected until then.
 
 use super::answer_writer::{arguments_of, item_id, status, write_as, write_content, write_item};
 use super::failure;
@@ -14,7 +14,7 @@ use crate::neutral::part::Part;
 pub(crate) struct ResponsesStreamWriter {
     collected: AnswerBuilder,
     stem: String,
-    /// The ids of the items, by their index.
+    /// The ids of the output items, by index.
     ids: Vec<String>,
     /// `sequence_number` of the next event.
     number: u64,
@@ -54,7 +54,7 @@ impl ResponsesStreamWriter {
         }
     }
 
-    /// Bytes of the answer so far.
+    /// Memory use of the collected answer.
     pub(crate) fn held(&self) -> usize {
         self.collected.bytes()
     }
@@ -64,7 +64,7 @@ impl ResponsesStreamWriter {
         failure::write_event(failure, self.number, out);
     }
 
-    /// Begins an event; its other members follow.
+    /// Begins an event. The caller writes the other members.
     fn begin(&mut self, kind: &str, out: &mut Vec<u8>) {
         put!(out, "event: ", kind, "\ndata: {\"type\":\"", kind, "\",\"sequence_number\":");
         put!(out, self.number);
@@ -85,7 +85,7 @@ impl ResponsesStreamWriter {
         put!(out, Quoted(self.ids.get(index).map_or("", String::as_str)));
     }
 
-    /// Begins an event about the only content of a message, or the only summary.
+    /// Begins an event about content number 0 of a message, or summary number 0 of an item.
     fn begin_content(&mut self, kind: &str, place: &str, index: usize, out: &mut Vec<u8>) {
         self.begin_item(kind, index, out);
         put!(out, ",\"", place, "\":0");

@@ -1,4 +1,4 @@
-//! The tools in OpenAI's responses.
+//! Reads the tools in requests for responses.
 
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -38,7 +38,7 @@ wire_object!(ToolMember, TOOL, {
     tunnel_id: Presence,
     headers: Presence,
 });
-// The syntax of a grammar stands in its text.
+// The grammar's text shows its syntax.
 wire_object!(TextFormat, &[], { kind: String = "type", syntax: IgnoredAny, definition: String, });
 wire_object!(ToolFilter, &[], { tool_names: Vec<String>, read_only: bool, });
 wire_object!(Filters, FILTERS, { allowed_domains: Vec<String>, });
@@ -118,7 +118,7 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
 
 fn read_mcp_server(tool: ToolMember, request: &mut Request) {
     let uses = &mut request.uses;
-    // By default the client approves of each call.
+    // The default requires the client's approval of each call.
     let runs = matches!(&tool.require_approval, Some(WordOr::Word(word)) if word == "never");
     let allowed_tools = tool.allowed_tools.map_or(Ok(None), |written| read_allowed(&written));
     let is_there = |member: Option<Presence>| member.is_some_and(|member| member.0);
@@ -142,8 +142,8 @@ fn read_mcp_server(tool: ToolMember, request: &mut Request) {
     });
 }
 
-/// The names of the tools that may be called: a list, or an object with the list. An error is
-/// another rule.
+/// The names of the tools that may be called, from a list or an object with a list. Any other rule
+/// is an error.
 fn read_allowed(written: &RawValue) -> Result<Option<Vec<String>>, ()> {
     if let Ok(names) = serde_json::from_str(written.get()) {
         return Ok(Some(names));

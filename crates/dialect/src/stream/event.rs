@@ -1,4 +1,4 @@
-//! Events of a stream: their kinds, and the errors inside.
+//! Events of a stream: their kinds and errors.
 
 use std::ops::Range;
 
@@ -8,21 +8,21 @@ use serde_json::value::RawValue;
 use super::super::usage::PartialUsage;
 use crate::wire::sse::SseFields;
 
-/// What an event of a stream is.
+/// The kind of an event in a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// No data: a comment, a keep-alive.
     Comment,
-    /// Nothing of the answer yet: a role, an empty delta, the start of an answer or of a part.
+    /// No content yet: a role, an empty delta, the start of an answer or of a part.
     Preamble,
     /// Content, or the end of a choice. No failover is possible after it.
     Content,
-    /// An error inside a 200.
+    /// An error in a stream whose status was 200.
     Error(StreamError),
     /// The end of the answer: `[DONE]`, `response.completed`, `response.incomplete` or
     /// `message_stop`.
     Done,
-    /// A chunk that holds the usage and nothing else.
+    /// A chunk with nothing but the usage.
     Usage,
     /// Data that is not of this protocol, or an unknown event.
     Other,
@@ -31,48 +31,48 @@ pub enum EventKind {
 /// An error inside a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamError {
-    /// As the provider words it.
+    /// The provider's text.
     pub message: String,
-    /// The HTTP status that it stands for, if it names one.
+    /// The HTTP status that the error names or implies, if any.
     pub status: Option<u16>,
 }
 
 /// How the streams of a dialect are read.
 pub(crate) struct StreamRules {
-    /// What the data of an event is.
+    /// Classifies an event by its data.
     pub look: fn(&SseFields<'_>, &[u8]) -> EventFacts,
     pub oversized: OversizedRule,
     /// Assembles the answer of a recorded stream.
     pub assemble: fn(&[u8]) -> Value,
 }
 
-/// What an event says that is too large to be parsed, beside that it is content.
+/// How an event that is too large to parse is counted. It is content in any case.
 pub(crate) enum OversizedRule {
     /// Its bytes count as text.
     Text,
-    /// Whether it ends the stream, by its beginning.
+    /// Decides by the first bytes whether the event ends the stream.
     End(fn(&[u8]) -> bool),
     Ignored,
 }
 
-/// What an event adds to the counts of its stream.
+/// What one event adds to the counts of its stream.
 pub struct EventFacts {
     pub kind: EventKind,
     /// The usage that it reports.
     pub told: Option<PartialUsage>,
-    /// Whether its usage is of the whole answer.
+    /// Whether that usage is final.
     pub all_told: bool,
-    /// Bytes of text that the model wrote, about.
+    /// Approximate bytes of text that the model wrote.
     pub bytes: u64,
     /// Whether it ends a choice.
     pub finished: bool,
-    /// The choices that it belongs to, and those that it ends: a bit each, by index.
+    /// The choices in this event and the choices that it ends, as sets of bits by index.
     pub choices: u128,
     pub ended: u128,
-    /// Its sequence number, where events have one.
+    /// Its sequence number, if the dialect has one.
     pub number: Option<u64>,
-    /// Where its text stands, quotes included, if it is one string that is not empty and counts
-    /// with its length.
+    /// The span of its text with quotes, if the text is a single non-empty string whose length
+    /// counts.
     pub text: Option<Range<usize>>,
 }
 
@@ -92,7 +92,7 @@ impl From<EventKind> for EventFacts {
     }
 }
 
-/// An event whose data is not of the protocol: an error if its name says so.
+/// Facts of an event that does not parse. It is an error if its name says so.
 pub fn unread(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     let named_error = fields.name == Some(b"error");
     if named_error {
@@ -111,25 +111,26 @@ pub fn is_empty(raw: &str) -> bool {
     matches!(raw, "\"\"" | "null") || bare
 }
 
-/// Length of a JSON string of so many bytes, without its quotes.
+/// Length of a JSON string without its quotes.
 pub fn inside(length: usize) -> u64 {
     length.saturating_sub(2) as u64
 }
 
-/// Where a part that was borrowed from a text stands in it.
+/// The span of `part`, which borrows from `within`.
 pub fn place(part: &[u8], within: &[u8]) -> Option<Range<usize>> {
     let start = part.as_ptr().addr().checked_sub(within.as_ptr().addr())?;
     let range = start..start.checked_add(part.len())?;
     (within.get(range.clone())? == part).then_some(range)
 }
 
-/// Where the text of a delta stands in the data of its event, if it is a string that is not empty.
+/// The span of a delta's text in the data of its event, if it is a non-empty string.
 pub(crate) fn place_of_text(text: Option<&RawValue>, data: &[u8]) -> Option<Range<usize>> {
     let text = text?.get().as_bytes();
     if text.len() > 2 && text.starts_with(b"\"") { place(text, data) } else { None }
 }
 
-/// Reads an error object; `message`, `code`, `type` and `status` in any form that providers use.
+/// Reads an error object, with `message`, `code`, `type` and `status` in any form that providers
+/// use.
 pub(crate) fn read_error(raw: &str) -> StreamError {
     let error: Value = serde_json::from_str(raw).unwrap_or(Value::Null);
     let message = error.get("message").unwrap_or(&error);

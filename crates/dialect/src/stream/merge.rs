@@ -1,11 +1,11 @@
-//! The objects of a stream, and deltas put together.
+//! Reads the objects of a stream, and merges deltas.
 
 use serde_json::{Map, Value};
 
 use crate::wire::sse::{self, Splitter, SseEvent};
 
-/// Adds the fields of a delta. Those named in `fragments` are appended; of the others the last that
-/// is not empty counts.
+/// Adds the fields of a delta. Fields in `fragments` are appended; of the others the last non-empty
+/// value wins.
 pub fn merge(before: &mut Map<String, Value>, fields: Map<String, Value>, fragments: &[&str]) {
     for (name, value) in fields {
         if fragments.contains(&name.as_str()) {
@@ -16,7 +16,7 @@ pub fn merge(before: &mut Map<String, Value>, fields: Map<String, Value>, fragme
     }
 }
 
-/// Appends to a string or list; replaces another value, unless by null.
+/// Appends to a string or list. Replaces any other value, except by null.
 pub fn extend(before: &mut Value, more: Value) {
     match (before, more) {
         (Value::String(text), Value::String(more)) => text.push_str(&more),
@@ -26,7 +26,7 @@ pub fn extend(before: &mut Value, more: Value) {
     }
 }
 
-/// Hands out the data of each event that is an object.
+/// Calls `each` with the data of every event that is an object.
 pub(crate) fn each_object(stream: &[u8], mut each: impl FnMut(Map<String, Value>)) {
     let mut splitter = Splitter::with_limit(stream.len());
     let mut take = |event: SseEvent<'_>| {

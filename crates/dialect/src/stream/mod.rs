@@ -1,5 +1,5 @@
-//! Event streams. `stream_events.rs` of a dialect reads its events (for failover, usage and the end
-//! of a stream) and assembles the answer of a recorded stream.
+//! Event streams. A dialect's `stream_events.rs` classifies its events (for failover, usage and the
+//! end of a stream) and assembles the answer of a recorded stream.
 
 pub mod event;
 pub mod merge;
@@ -21,7 +21,7 @@ pub use event::{EventKind, StreamError};
 pub use tally::StreamTally;
 pub use tally::StreamVerdict;
 
-/// What an event of a stream of this dialect is.
+/// The kind of an event in this dialect.
 pub fn classify(dialect: impl Into<Dialect>, event: &[u8]) -> EventKind {
     look(dialect.into(), event).kind
 }
@@ -35,7 +35,7 @@ fn look(dialect: Dialect, event: &[u8]) -> EventFacts {
     facts
 }
 
-/// The error in an answer that is no stream, whose status may still be 200.
+/// The error in an answer that is no stream. The answer's status may still be 200.
 pub fn error_in(body: &[u8]) -> Option<StreamError> {
     #[derive(Deserialize)]
     struct ErrorMember<'a> {
@@ -43,7 +43,7 @@ pub fn error_in(body: &[u8]) -> Option<StreamError> {
         error: Option<&'a RawValue>,
     }
     static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"error\""));
-    // Most answers do not hold the word and need no parser.
+    // Most answers do not contain the word `error`, and are not parsed.
     ERROR.find(body)?;
     let answer: ErrorMember<'_> = serde_json::from_slice(body).ok()?;
     answer.error.map(|error| read_error(error.get()))

@@ -1,5 +1,5 @@
-//! Events of a stream that are like one before but for what the model wrote, as nearly all are.
-//! They need no parser.
+//! Events that differ from an earlier one only in the model's text, as most do. They are counted
+//! without a parser.
 
 use std::ops::Range;
 
@@ -11,16 +11,16 @@ use crate::wire::json;
 /// A member that OpenAI fills with random letters, to hide how long the text is.
 const PADDING: &[u8] = b"\"obfuscation\":\"";
 
-/// An event of content that was parsed, and the place of its text. An event with another string in
-/// that place, and the same bytes around it, says the same.
+/// A parsed content event, and the span of its text. An event with the same bytes around another
+/// text has the same meaning.
 #[derive(Debug, Default)]
 pub(super) struct RepeatedEvent {
     event: Vec<u8>,
-    /// The text, quotes included. Empty if there is no event.
+    /// The text's span with quotes. Empty if no event was learnt.
     text: Range<usize>,
-    /// The value of [`PADDING`] behind it; empty at the end of the event if there is none.
+    /// The value of [`PADDING`] behind the text. Empty, at the end of the event, if there is none.
     padding: Range<usize>,
-    /// What [`EventFacts::bytes`] counts beside the text.
+    /// Bytes that [`EventFacts::bytes`] counts apart from the text.
     beside: u64,
     choices: u128,
 }
@@ -32,7 +32,7 @@ pub(super) struct RepeatedFacts {
 }
 
 impl RepeatedEvent {
-    /// Learns an event that was parsed, if it is one whose text may change.
+    /// Remembers a parsed event, if its text is all that may change.
     pub(super) fn learn(&mut self, event: &[u8], facts: &EventFacts) {
         let is_plain = facts.kind == EventKind::Content
             && !facts.finished
@@ -54,7 +54,7 @@ impl RepeatedEvent {
         self.event.extend_from_slice(event);
     }
 
-    /// Reads an event that is like the learnt one; `None` for any other.
+    /// Counts an event that matches the learnt one; `None` for any other.
     pub(super) fn read(&self, event: &[u8]) -> Option<RepeatedFacts> {
         let fixed = |range: Range<usize>| self.event.get(range).unwrap_or_default();
         if self.text.is_empty() {
@@ -66,7 +66,7 @@ impl RepeatedEvent {
         if !self.padding.is_empty() {
             rest = json::split_string(rest)?.1;
         }
-        // An empty text says nothing yet.
+        // An empty text is no content yet.
         let is_same = rest == fixed(self.padding.end..self.event.len())
             && text.len() > 2
             && std::str::from_utf8(text).is_ok();

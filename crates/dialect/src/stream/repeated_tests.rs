@@ -1,4 +1,4 @@
-//! Repeated events say what their parser says.
+//! Repeated events give the same facts as parsed ones.
 
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ fn deltas_of_one_stream_are_repeated() {
             assert!(first.read(&event(form, other, padding)).is_none(), "{form}: {other}");
         }
     }
-    // What ends, counts, fails or belongs to several choices is parsed.
+    // Events that end, count, fail or have several choices are always parsed.
     for form in [TWO, END, COUNTED, FAILED] {
         let one = event(form, "one", "");
         assert!(learnt(Dialect::Chat, &one).read(&one).is_none(), "{form}");

@@ -1,4 +1,4 @@
-//! Counts of a stream while it passes.
+//! Counts a stream while it is relayed.
 
 use super::super::Dialect;
 use super::super::usage::{PartialUsage, Usage};
@@ -7,7 +7,7 @@ use super::look;
 use super::repeated::RepeatedEvent;
 use crate::wire::sse::{self, Splitter, SseEvent};
 
-/// What the first event of a stream that is content or an error made of it.
+/// What the first event with content or an error decided about a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamVerdict {
     /// Nothing yet: failover is still possible.
@@ -36,7 +36,7 @@ struct StreamCounts {
     events: u64,
     number: Option<u64>,
     finish_seen: bool,
-    /// The choices that have begun and not ended, a bit each.
+    /// The choices that have begun but not ended, as a set of bits.
     open: u128,
     done_seen: bool,
     error: Option<StreamError>,
@@ -51,7 +51,7 @@ struct OversizedEvent {
     end: Vec<u8>,
 }
 
-/// Bytes kept of the beginning: enough for its name.
+/// Limit on the kept beginning, which is enough for an event's name.
 const OVERSIZED_START: usize = 256;
 
 impl OversizedEvent {
@@ -106,8 +106,8 @@ impl StreamCounts {
         }
     }
 
-    /// An event too large to be parsed is content: an image, a document, or the last event of a
-    /// response, which repeats the whole answer.
+    /// Counts a piece of an event that is too large to parse. It is content: an image, a document,
+    /// or the last event of a response, which repeats the whole answer.
     fn take_piece(&mut self, piece: &[u8]) {
         let oversized = self.oversized.get_or_insert_default();
         oversized.take(piece);
@@ -129,7 +129,6 @@ impl StreamCounts {
 }
 
 impl StreamTally {
-    /// A tally of a stream of this dialect.
     pub fn new(dialect: impl Into<Dialect>) -> Self {
         StreamTally {
             splitter: Splitter::default(),
@@ -142,7 +141,7 @@ impl StreamTally {
         self.splitter.feed(chunk, |event| self.counts.take(event));
     }
 
-    /// Ends the stream. What stands without a blank line counts too, as clients read it.
+    /// Ends the stream. A last event without its blank line counts too, as clients read it.
     pub fn finish(&mut self) {
         self.splitter.finish(|event| self.counts.take(event));
     }
@@ -152,13 +151,13 @@ impl StreamTally {
         self.counts.verdict
     }
 
-    /// The provider's usage of the whole answer, once it has come.
+    /// The provider's final usage, once it has arrived.
     pub fn usage(&self) -> Option<Usage> {
         self.counts.usage.filter(|_| self.counts.all_told)?.usage()
     }
 
-    /// The provider's usage, else an estimate of what passed with the provider's count of the
-    /// prompt, if it has come.
+    /// The provider's final usage. Without it, an estimate from the relayed text, with the
+    /// provider's count of the prompt if known.
     pub fn usage_or_estimate(&self, prompt_tokens: u64) -> Usage {
         self.usage().unwrap_or_else(|| {
             let ours = Usage::estimate(prompt_tokens, self.counts.bytes);
@@ -166,7 +165,7 @@ impl StreamTally {
         })
     }
 
-    /// Bytes of text that passed.
+    /// Bytes of text that were relayed.
     #[cfg(test)]
     pub(crate) fn content_bytes(&self) -> u64 {
         self.counts.bytes
@@ -176,13 +175,13 @@ impl StreamTally {
         self.counts.events
     }
 
-    /// The sequence number that a next event would have.
+    /// The sequence number for a further event.
     pub fn next_number(&self) -> u64 {
         self.counts.number.map_or(0, |number| number.saturating_add(1))
     }
 
-    /// Whether the stream has ended: the terminal event came or, in a chat, every choice has ended,
-    /// as some providers send no terminal event.
+    /// Whether the stream has ended: by a terminal event or, in chat completions, when every choice
+    /// has ended, as some providers send no terminal event.
     pub fn finished(&self) -> bool {
         self.counts.done_seen || (self.counts.finish_seen && self.counts.open == 0)
     }

@@ -1,4 +1,4 @@
-//! Streams of real providers (see `recorded/README.md`).
+//! Recorded streams of real providers (see `recorded/README.md`).
 
 mod events;
 

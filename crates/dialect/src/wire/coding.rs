@@ -10,11 +10,11 @@ use rerouter_base::error::{Error, Kind, Result};
 
 /// Decoded bytes of a request body between two yields: some ten microseconds.
 const DECODE_STEP: usize = 64 << 10;
-/// Members of a gzip body and frames of a zstd one: each needs a decoder, and may be empty.
+/// Limit on gzip members and zstd frames in a body: each needs a decoder, and may be empty.
 /// Block-compressed files of the largest bodies have some hundreds.
 const CODED_PARTS: usize = 4_096;
-/// Binary logarithm of the window of a zstd body: 8 MiB, the most that HTTP allows (RFC 9659
-/// section 3).
+/// Binary logarithm of the largest zstd window: 8 MiB, the most that HTTP allows (RFC 9659 section
+/// 3).
 const ZSTD_WINDOW_LOG: u32 = 23;
 
 /// Magic number of a zstd frame, little-endian.
@@ -22,14 +22,14 @@ const ZSTD_MAGIC: u32 = 0xFD2F_B528;
 /// Magic number of a skippable frame; its lowest four bits vary.
 const ZSTD_SKIPPABLE: u32 = 0x184D_2A50;
 
-/// How a body is coded.
+/// The content coding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// `gzip` or `x-gzip`: members one after another.
+    /// `gzip` or `x-gzip`: one or more members.
     Gzip,
-    /// `deflate`: in zlib's wrapping as the standard says, or without it as some clients send.
+    /// `deflate`: with a zlib header as the standard says, or without one, as some clients send it.
     Deflate,
-    /// `zstd`: frames one after another.
+    /// `zstd`: one or more frames.
     Zstd,
     Brotli,
 }
@@ -41,7 +41,8 @@ impl Coding {
     /// Reads the values of all `Content-Encoding` lines; `None` for a plain body.
     ///
     /// # Errors
-    /// 415 for anything but one supported coding: several would multiply what a small body can
+    /// 415 unless there is exactly one supported coding. Several codings would multiply the size of
+    /// a small body.
     /// become.
     pub fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Coding>> {
         let elements = lines
@@ -89,7 +90,7 @@ impl Coding {
 pub struct Decoder {
     coding: Coding,
     engine: Engine,
-    /// Pushed and not yet decoded.
+    /// Pushed bytes that are not yet decoded.
     waiting: BytesMut,
     decoded: BytesMut,
     limit: usize,
@@ -98,8 +99,8 @@ pub struct Decoder {
     parts: usize,
 }
 
-/// Decodes a whole body by its `Content-Encoding` lines. `None` if there is no supported coding, if
-/// the body is not of that coding, or if it decodes to more than `limit` bytes.
+/// Decodes a whole body by its `Content-Encoding` lines. `None` if no coding is supported, the body
+/// is invalid, or it decodes to more than `limit` bytes.
 pub fn decode<'a>(
     lines: impl IntoIterator<Item = &'a [u8]>,
     body: &[u8],
@@ -108,7 +109,7 @@ pub fn decode<'a>(
     through(Coding::of(lines).ok()??, body, limit)?.finish().ok()
 }
 
-/// A decoder that has decoded the whole body.
+/// Returns a decoder that has decoded the whole body.
 fn through(coding: Coding, body: &[u8], limit: usize) -> Option<Decoder> {
     let mut decoder = Decoder::new(coding, limit);
     decoder.push(body);
@@ -124,18 +125,18 @@ enum Engine {
     Brotli(Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>),
 }
 
-/// What one step did.
+/// The result of one step.
 struct Moved {
     read: usize,
     written: usize,
     ended: bool,
 }
 
-/// The bytes are not what the coding says.
+/// The bytes are invalid in their coding.
 struct Corrupt;
 
 impl Decoder {
-    /// A decoder of up to `limit` bytes.
+    /// A decoder that produces at most `limit` bytes.
     pub fn new(coding: Coding, limit: usize) -> Self {
         let room = vec![0; DECODE_STEP].into_boxed_slice();
         Decoder {
@@ -154,11 +155,11 @@ impl Decoder {
         self.waiting.extend_from_slice(chunk);
     }
 
-    /// Decodes up to [`DECODE_STEP`] bytes. Returns whether there is more to decode before
-    /// the next bytes.
+    /// Decodes up to [`DECODE_STEP`] bytes. Returns whether more can be decoded before the next
+    /// push.
     ///
     /// # Errors
-    /// 413 once more than the limit was decoded, 400 for bytes that are not of this coding.
+    /// 413 if the body exceeds the limit, 400 if its bytes are invalid in this coding.
     pub fn step(&mut self) -> Result<bool> {
         if matches!(self.engine, Engine::Between) {
             if self.waiting.is_empty() {
@@ -189,7 +190,7 @@ impl Decoder {
         if moved.ended {
             self.engine = Engine::Between;
         }
-        // An engine that filled the room may hold more.
+        // An engine that filled the output buffer may hold more.
         Ok(!self.waiting.is_empty() || (!moved.ended && moved.written == self.room.len()))
     }
 
@@ -198,10 +199,10 @@ impl Decoder {
         self.decoded.len()
     }
 
-    /// The decoded body.
+    /// Returns the decoded body.
     ///
     /// # Errors
-    /// 400 if the body is cut off.
+    /// 400 if the body is truncated.
     pub fn finish(self) -> Result<Bytes> {
         if self.parts == 0 || !self.waiting.is_empty() || !matches!(self.engine, Engine::Between) {
             let message =
@@ -221,7 +222,7 @@ impl Decoder {
             }
             (Coding::Zstd, &[a, b, c, d, ..]) => {
                 let magic = u32::from_le_bytes([a, b, c, d]);
-                // The library would read the formats from before the standard as well.
+                // The library would also accept formats older than the standard.
                 if magic != ZSTD_MAGIC && magic & !0xF != ZSTD_SKIPPABLE {
                     return Err(Corrupt);
                 }
@@ -255,7 +256,7 @@ impl Decoder {
 }
 
 /// Whether deflated bytes begin with a zlib header (RFC 1950 section 2.2). Raw deflate hardly ever
-/// looks like one: it would be a stored block with bits set that encoders leave clear.
+/// looks like one: it would be a stored block with padding bits set, which encoders leave clear.
 fn is_zlib(first: u8, second: u8) -> bool {
     first & 0x0F == 8 && first >> 4 <= 7 && u16::from_be_bytes([first, second]).is_multiple_of(31)
 }

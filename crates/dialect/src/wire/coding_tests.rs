@@ -1,4 +1,4 @@
-//! Bodies as encoders write them, and as nobody should.
+//! Valid bodies of real encoders, and hostile ones.
 
 use std::io::Write;
 
@@ -39,7 +39,7 @@ fn encode(coding: Coding, body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Decodes in chunks of these sizes; with the error how many bytes had come out.
+/// Decodes in chunks of these sizes. An error comes with the number of bytes decoded before it.
 fn decode(
     coding: Coding,
     coded: &[u8],
@@ -186,18 +186,18 @@ fn what_is_cut_or_damaged_or_followed_by_something_else_is_refused() {
         }
         assert_eq!(refused(coding, &[b"\xff\xff\xff\xff", &coded[..]].concat()), 400, "{coding:?}");
     }
-    // gzip and zlib have sums of what they hold.
+    // gzip and zlib contain checksums.
     for coding in [Coding::Gzip, Coding::Deflate] {
         let mut coded = encode(coding, &body);
         let last = coded.len() - 5;
         coded[last] ^= 1;
         assert_eq!(refused(coding, &coded), 400, "{coding:?}");
     }
-    // A format from before the standard, which the library could read.
+    // A format older than the standard, which the library could read.
     assert_eq!(refused(Coding::Zstd, &[&0xFD2F_B525u32.to_le_bytes()[..], &[0; 40]].concat()), 400);
 }
 
-/// What grows beyond the limit stops there, whatever it would have become.
+/// Decoding stops at the limit, however far the body would expand.
 #[test]
 fn a_bomb_stops_at_the_limit() {
     const LIMIT: usize = 1 << 20;
@@ -219,7 +219,7 @@ fn a_bomb_stops_at_the_limit() {
     }
 }
 
-/// A frame that asks for a window of 128 MiB: more memory than HTTP allows it.
+/// A frame may not ask for a window of 128 MiB, which exceeds what HTTP allows.
 #[test]
 fn a_zstd_window_is_bounded() {
     let window = |log: u32| {
@@ -239,7 +239,7 @@ proptest! {
         head in 0usize..5,
         sizes in prop::collection::vec(1usize..40, 1..4),
     ) {
-        // Some of it begins as it should.
+        // Some bodies begin with valid bytes.
         let coded = match CODINGS.get(head) {
             Some(coding) => [encode(*coding, &coded), coded].concat(),
             None => coded,
@@ -247,7 +247,7 @@ proptest! {
         for coding in CODINGS {
             let (whole, cut) =
                 (decode(coding, &coded, &[], 300), decode(coding, &coded, &sizes, 300));
-            // Damage beyond the limit may be seen before or after it.
+            // Damage beyond the limit may be found before the limit or after it.
             prop_assert_eq!(whole.ok(), cut.ok());
         }
     }

@@ -1,5 +1,5 @@
-//! What stands on the wire, as bytes: JSON, events, content codings, and how many
-//! tokens a text has. Nothing here knows a dialect.
+//! Wire formats as bytes: JSON, server-sent events, content codings and token estimates. They are
+//! independent of dialects.
 
 pub mod coding;
 pub mod json;

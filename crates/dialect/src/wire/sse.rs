@@ -1,25 +1,24 @@
 //! Server-sent events (WHATWG HTML section 9.2), split as their bytes arrive. No byte is lost, and
-//! any chunking gives the same events. An event over the bound passes in pieces, so memory stays
+//! the chunking does not matter. An event over the limit is passed on in pieces, so memory stays
 //! bounded.
 
 use std::borrow::Cow;
 
-/// Bytes of one server-sent event that the relay looks into.
+/// Limit on the bytes of an event that is parsed while a stream is relayed.
 pub(crate) const SSE_EVENT_BYTES: usize = 1 << 20;
 
-/// A part of a stream. All parts together are the stream.
+/// A part of a stream. All parts concatenated are the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SseEvent<'a> {
-    /// A whole event with the blank line that ends it.
+    /// A whole event, including the blank line that ends it.
     Whole(&'a [u8]),
-    /// A part of an event over [`SSE_EVENT_BYTES`], which is not parsed.
+    /// A part of an event over the limit. It is not parsed.
     Piece(&'a [u8]),
-    /// The end of the stream, without its blank line.
+    /// The rest of the stream, if no blank line ends it.
     Rest(&'a [u8]),
 }
 
 impl<'a> SseEvent<'a> {
-    /// The bytes of it.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             SseEvent::Whole(bytes) | SseEvent::Piece(bytes) | SseEvent::Rest(bytes) => bytes,
@@ -27,15 +26,16 @@ impl<'a> SseEvent<'a> {
     }
 }
 
-/// Finds the ends of events in chunks of any size.
+/// Splits chunks of any size at the ends of events.
 #[derive(Debug)]
 pub struct Splitter {
     held: Vec<u8>,
     limit: usize,
     line_start: bool,
-    /// The last byte was a carriage return: a line feed now belongs to it.
+    /// Whether the last byte was a carriage return. A line feed after it belongs to the same line
+    /// end.
     after_return: bool,
-    /// The line that this carriage return ended was blank.
+    /// Whether the line that this carriage return ended was blank.
     blank: bool,
     oversized: bool,
 }
@@ -47,7 +47,7 @@ impl Default for Splitter {
 }
 
 impl Splitter {
-    /// A splitter that holds no more than `limit` bytes.
+    /// A splitter that holds up to `limit` bytes of an event.
     pub fn with_limit(limit: usize) -> Self {
         Splitter {
             held: Vec::new(),
@@ -59,7 +59,7 @@ impl Splitter {
         }
     }
 
-    /// Takes the next bytes and passes on the events that they complete.
+    /// Takes the next bytes, and passes each event that is complete to `each`.
     pub fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(SseEvent<'_>)) {
         let (mut from, mut at) = (0, 0);
         while let Some(&byte) = chunk.get(at) {
@@ -82,7 +82,7 @@ impl Splitter {
             at += length + 1;
             self.line_start = true;
             if rest.get(length) == Some(&b'\r') {
-                // Whether the event ends here or one byte on is known with the next byte.
+                // The next byte shows whether the event ends here or one byte later.
                 self.after_return = true;
                 self.blank = blank;
             } else if blank {
@@ -93,7 +93,7 @@ impl Splitter {
         self.hold(chunk.get(from..).unwrap_or_default(), &mut each);
     }
 
-    /// Ends the stream and passes on what is left.
+    /// Ends the stream, and passes the rest to `each`.
     pub fn finish(&mut self, mut each: impl FnMut(SseEvent<'_>)) {
         let held = std::mem::take(&mut self.held);
         let ended = self.after_return && self.blank;
@@ -107,7 +107,7 @@ impl Splitter {
         *self = Splitter::with_limit(self.limit);
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory use in bytes.
     pub fn held(&self) -> usize {
         self.held.capacity()
     }
@@ -144,17 +144,17 @@ impl Splitter {
     }
 }
 
-/// Whether an event ends where these bytes do.
+/// Whether the bytes end with the end of an event.
 pub fn ends_event(bytes: &[u8]) -> bool {
     [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| bytes.ends_with(end))
 }
 
-/// The fields of an event: its name and its data, lines joined.
+/// The name and data of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseFields<'a> {
     /// The `event` field, when there is one.
     pub name: Option<&'a [u8]>,
-    /// The `data` fields; `None` when there are none (comments, keep-alives).
+    /// The `data` fields, joined by line breaks; `None` if there are none (comments, keep-alives).
     pub data: Option<Cow<'a, [u8]>>,
 }
 
@@ -175,7 +175,7 @@ pub fn fields(event: &[u8]) -> SseFields<'_> {
                 found.data = Some(match found.data.take() {
                     None => Cow::Borrowed(value),
                     Some(Cow::Borrowed(first)) => {
-                        // One allocation for all lines.
+                        // One allocation serves all lines.
                         let mut joined = Vec::with_capacity(event.len());
                         joined.extend_from_slice(first);
                         Cow::Owned(and_line(joined, value))

@@ -1,44 +1,45 @@
-//! Estimates the tokens of a text in one pass over its bytes: what tokenizers do on average with
-//! words, numbers, signs and scripts, without their tables. A tokenizer would cost more than all
-//! other work on a request, and would be right for one family of models only.
+//! Estimates the tokens of a text in one pass over its bytes. It follows what tokenizers do on
+//! average with words, numbers, signs and scripts, without their tables. A tokenizer would cost
+//! more than all other work on a request, and would be right for one family of models only.
 
 use std::ops::RangeInclusive;
 
-/// Costs are in thousandths of a token. They were fitted to OpenAI's o200k_base over prose, code
-/// and JSON in many scripts. Encodings of other families count a little more.
+/// Thousandths of a token, the unit of all costs here. The costs were fitted to OpenAI's o200k_base
+/// over prose, code and JSON in many scripts. Encodings of other families count a little more.
 const TOKEN: u64 = 1000;
-/// Letters of a word that are one token; longer words are made of pieces.
+/// Length up to which a word is one token. Longer words consist of pieces.
 const WORD: u64 = 6;
-/// Each letter beyond that.
+/// Cost of each further letter of a word.
 const WORD_LETTER: u64 = 170;
-/// Letters of a word in capitals that are one token: fewer such words are known.
+/// Length up to which a word in capitals is one token. Tokenizers know fewer such words.
 const CAPITALS: u64 = 5;
-/// Each letter beyond that.
+/// Cost of each further letter of a word in capitals.
 const CAPITAL: u64 = 300;
-/// Each letter of Western Europe that is not ASCII, beside its word: it breaks words in two.
+/// Extra cost of a Western European letter outside ASCII, as it splits a word in two.
 const ACCENT: u64 = 350;
-/// Each of Central Europe's and Turkey's, whose words fewer tokens are made for.
+/// Extra cost of a Central European or Turkish letter. Few tokens contain these.
 const ACCENT_FURTHER: u64 = 1100;
-/// A sign right before a word, which often are one token together.
+/// Cost of a sign right before a word, as both are often one token.
 const SIGN_BEFORE_WORD: u64 = 450;
-/// Each further sign of a run.
+/// Cost of each further sign in a run.
 const SIGN: u64 = 180;
-/// Each repetition of a sign, beyond [`TOGETHER`].
+/// Cost of each repetition of a sign beyond [`TOGETHER`].
 const REPEATED: u64 = 300;
-/// As many of a sign are one token together.
+/// Number of identical signs that are one token together.
 const TOGETHER: u64 = 4;
-/// Each repetition of a sign that lines are drawn with, beyond [`DRAWN_TOGETHER`].
+/// Cost of each repetition, beyond [`DRAWN_TOGETHER`], of a sign such as `-` or `=` that lines are
+/// drawn with.
 const DRAWN: u64 = 30;
-/// As many of such a sign are one token together.
+/// Number of such identical signs that are one token together.
 const DRAWN_TOGETHER: u64 = 48;
-/// Each blank of a run beyond [`BLANKS_TOGETHER`].
+/// Cost of each blank in a run beyond [`BLANKS_TOGETHER`].
 const BLANK: u64 = 50;
-/// As many blanks are one token together.
+/// Number of blanks that are one token together.
 const BLANKS_TOGETHER: u64 = 24;
-/// A line break after a sign, which often are one token together.
+/// Cost of a line break after a sign, as both are often one token.
 const BREAK_AFTER_SIGN: u64 = 300;
 
-/// What the last byte or character belonged to.
+/// The class of the last character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Start,
@@ -51,45 +52,44 @@ enum Class {
     Other,
 }
 
-/// The pass over one text.
+/// The state of a pass over one text.
 struct Count {
-    /// Thousandths of a token so far.
+    /// The cost so far, in thousandths of a token.
     sum: u64,
     class: Class,
-    /// Length of the run so far; of a word, its letters.
+    /// Length of the current run of characters of one class. For a word, the number of its letters.
     run: u64,
-    /// The sign that the run repeats.
+    /// The sign that the current run repeats.
     sign: u8,
-    /// How often it did.
+    /// Number of repetitions of `sign`.
     repeats: u64,
 }
 
-/// Bytes up to which every token is counted. In a longer text samples are counted.
+/// Texts up to this length are counted completely. Longer texts are sampled.
 const WHOLE: usize = 3 << 10;
 /// Number of samples, evenly spaced.
 const SAMPLES: usize = 16;
-/// Bytes of a sample: all together are an eighth of the text, within these bounds.
+/// Length of a sample. All samples together are an eighth of the text, within these bounds.
 const SAMPLE: RangeInclusive<usize> = 128..=512;
-/// Samples with fewer tokens than one in so many bytes do not speak for the text. Anybody may put
-/// cheap text where the samples are. As no text has many more tokens than bytes, what stands
-/// between them costs at most about so many times as much.
+/// Bytes per token from which samples are too cheap to be trusted, as a client may put cheap text
+/// where the samples are. No text has many more tokens than bytes, so the real number of tokens is
+/// at most about `CHEAP` times the estimate.
 const CHEAP: u64 = 8;
 
-/// Estimated tokens of the inside of a JSON string, escapes included. The same bytes always have
-/// the same estimate.
+/// Estimated tokens of a JSON string's inside, including escapes. Equal bytes have equal estimates.
 pub fn estimate(written: &[u8]) -> u64 {
     let sampled = if written.len() <= WHOLE { None } else { by_samples(written) };
     sampled.unwrap_or_else(|| count(written)).div_ceil(TOKEN)
 }
 
-/// Thousandths of a token, told from samples. `None` if they are [`CHEAP`].
+/// Thousandths of a token, extrapolated from samples. `None` if the samples are too [`CHEAP`].
 fn by_samples(written: &[u8]) -> Option<u64> {
     let size = (written.len() / (8 * SAMPLES)).clamp(*SAMPLE.start(), *SAMPLE.end());
     let apart = (written.len() - size) / (SAMPLES - 1);
     let (mut sum, mut bytes) = (0, 0);
     for place in 0..SAMPLES {
         let from = written.get(place * apart..).unwrap_or_default();
-        // Not from within a character.
+        // A sample must not begin within a character.
         let begun = from.iter().take(4).take_while(|byte| (0x80..0xc0).contains(*byte)).count();
         let sample = from.get(begun..from.len().min(size)).unwrap_or_default();
         sum += count(sample);
@@ -99,7 +99,7 @@ fn by_samples(written: &[u8]) -> Option<u64> {
     (sum * CHEAP >= bytes * TOKEN).then(|| u64::try_from(whole).unwrap_or(u64::MAX))
 }
 
-/// Thousandths of a token.
+/// Thousandths of a token of the whole text.
 fn count(written: &[u8]) -> u64 {
     let mut count = Count { sum: 0, class: Class::Start, run: 0, sign: 0, repeats: 0 };
     let mut rest = written;
@@ -122,8 +122,8 @@ fn count(written: &[u8]) -> u64 {
 }
 
 impl Count {
-    /// Counts the rest of a word whose first letter was counted, and the words that follow it, each
-    /// after one space. Returns the remaining bytes.
+    /// Counts the rest of a word whose first letter is counted already, and the following words
+    /// after single spaces. Returns the remaining bytes.
     fn words<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
         loop {
             let more =
@@ -158,7 +158,7 @@ impl Count {
         }
     }
 
-    /// A sign again: a line of dashes is a token.
+    /// Counts a repeated sign. A line of dashes is one token.
     fn repeat(&mut self, sign: u8) {
         self.repeats += 1;
         let (together, more) = match sign {
@@ -168,7 +168,7 @@ impl Count {
         self.sum += if self.repeats >= together { more } else { 0 };
     }
 
-    /// What follows a backslash; gives what is left.
+    /// Counts the escape after a backslash. Returns the remaining bytes.
     fn escape<'a>(&mut self, tail: &'a [u8]) -> &'a [u8] {
         let Some((kind, after)) = tail.split_first() else { return tail };
         match kind {
@@ -180,7 +180,7 @@ impl Count {
                     digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0);
                 match u8::try_from(unit) {
                     Ok(byte) if byte.is_ascii() => self.ascii(byte),
-                    // The second half of a pair belongs to the first, which said it all.
+                    // The first half of a surrogate pair was counted for both.
                     _ if (0xdc00..0xe000).contains(&unit) => {}
                     _ => self.wide(unit),
                 }
@@ -191,7 +191,7 @@ impl Count {
         after
     }
 
-    /// A character of more than one byte; gives what is left.
+    /// Counts a character of several bytes. Returns the remaining bytes.
     fn character<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let length = match rest.first() {
             Some(0xc0..=0xdf) => 2,
@@ -208,10 +208,10 @@ impl Count {
         rest.get(length..).unwrap_or_default()
     }
 
-    /// A character beyond ASCII, by its block.
+    /// Counts a character outside ASCII, by its block.
     fn wide(&mut self, character: u32) {
         let cost = match character {
-            // Latin: part of the word.
+            // Latin letters belong to a word.
             0xc0..=0x24f | 0x300..=0x36f | 0x1e00..=0x1eff => {
                 self.lower();
                 self.sum += match character {
@@ -246,7 +246,7 @@ impl Count {
     fn lower(&mut self) {
         match self.class {
             Class::Lower => self.run += 1,
-            // `Word` and `HTTPServer`: the last capital begins the word.
+            // In `Word` and `HTTPServer` the last capital begins the word.
             Class::Upper if self.run == 1 => {
                 self.class = Class::Lower;
                 self.run = 2;
@@ -275,7 +275,8 @@ impl Count {
         let word = matches!(class, Class::Lower | Class::Upper);
         match (before, class) {
             (Class::Sign, _) if word && single => self.sum += SIGN_BEFORE_WORD,
-            // One space belongs to what follows; of more, all but the last are a token.
+            // A single space belongs to the next token. Of several spaces, all but the last are a
+            // token.
             (Class::Space, _) if single && class != Class::Digit => {}
             (Class::Sign, Class::Break) => {
                 self.end_run();
@@ -287,7 +288,7 @@ impl Count {
         self.run = 1;
     }
 
-    /// Adds the cost of the run that is over.
+    /// Adds the cost of the run that ended.
     fn end_run(&mut self) {
         self.sum += match self.class {
             Class::Start | Class::Other => 0,
@@ -300,13 +301,13 @@ impl Count {
     }
 }
 
-/// Tokens of the instructions on tool calls that a chat template adds, by a part of the model's
-/// name in lower case. Those of other families are short, or part of the definitions.
+/// Tokens of a chat template's instructions on tool calls, by a part of the model's lower-case
+/// name. Other families have short instructions, or include them in the definitions.
 const TOOL_INSTRUCTIONS: [(&str, u64); 2] = [("claude", 420), ("llama-4", MOST_TOOL_INSTRUCTIONS)];
-/// The most that any family adds.
+/// The highest number for any family.
 pub(crate) const MOST_TOOL_INSTRUCTIONS: u64 = 640;
 
-/// Tokens of the instructions on tool calls for this model.
+/// Tokens of a chat template's instructions on tool calls for this model.
 pub(crate) fn tool_instructions(model: &str) -> u64 {
     let model = model.to_ascii_lowercase();
     TOOL_INSTRUCTIONS
@@ -315,9 +316,9 @@ pub(crate) fn tool_instructions(model: &str) -> u64 {
         .map_or(0, |(_, tokens)| *tokens)
 }
 
-/// The most tokens of an image, by a part of the model's name in lower case.
+/// The most tokens of an image, by a part of the model's lower-case name.
 const IMAGES: [(&str, u64); 2] = [("gpt-4o-mini", 48_169), ("claude", 4_784)];
-/// The most tokens of an image for other models: those of Qwen take the most.
+/// The most tokens of an image for other models. Qwen's models take the most.
 const IMAGE: u64 = 16_384;
 
 /// The most tokens of an image for this model.

@@ -1,10 +1,10 @@
-//! The estimate beside what tokenizers count, and samples beside whole texts.
+//! Compares estimates with tokenizers, and sampled texts with whole ones.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The text as JSON writes it, with and without everything beyond ASCII escaped.
+/// Estimates of a text as a JSON string, with characters outside ASCII as they are and as escapes.
 fn both(text: &str) -> [u64; 2] {
     let plain = serde_json::to_string(text).unwrap();
     let escaped: String = plain
@@ -18,7 +18,8 @@ fn both(text: &str) -> [u64; 2] {
 
 #[test]
 fn scripts_code_and_data_are_near_what_tokenizers_count() {
-    // Counts of OpenAI's o200k_base. Families differ by more than the tolerance of a third.
+    // Counts of OpenAI's o200k_base. The tolerance is a third, and families differ by more than
+    // that.
     for (counted, text) in [
         (1, "hello"),
         (6, "What is the capital of France"),
@@ -55,7 +56,7 @@ fn scripts_code_and_data_are_near_what_tokenizers_count() {
     assert_eq!(both("----------------------------------------"), [1, 1]);
 }
 
-/// Real texts as bodies have them.
+/// Real texts in various languages and formats.
 fn real_texts() -> Vec<(&'static str, String)> {
     let english = [
         include_str!("../../../../README.md"),
@@ -116,7 +117,7 @@ fn samples_of_real_texts_tell_what_all_of_them_does() {
     }
 }
 
-/// What texts of every cost are made of: runs, escapes, words, signs and letters of all scripts.
+/// Pieces of texts of every cost: runs, escapes, words, signs and letters of all scripts.
 const PIECES: [&str; 24] = [
     "a", "xyz", "aaaaaaaa", " ", "        ", "1", "12", "A", ",", "}", "--------", "\\n", "\\t",
     "\\u0020", "\\u0061", "\\\"", "\\\\", "ж", "中", "ą", "ạ", "😀", "ख", "\u{7f}",
@@ -129,7 +130,7 @@ fn pattern() -> impl Strategy<Value = String> {
 
 #[test]
 fn runs_of_one_sign_or_blank_are_not_free() {
-    // At least a half of what OpenAI's o200k_base counts of three thousand.
+    // The estimate of 3,000 repetitions is at least half of what OpenAI's o200k_base counts.
     for (counted, one) in [
         (750, "'"),
         (1500, "}"),
@@ -159,7 +160,7 @@ fn tools_and_images_of_some_families_cost_more() {
 }
 
 proptest! {
-    /// Whoever knows the places of the samples gains a known factor at most.
+    /// Cheap text at the places of the samples lowers the estimate by a bounded factor only.
     #[test]
     fn cheap_text_where_the_samples_are_hides_little(
         cheap in pattern(),

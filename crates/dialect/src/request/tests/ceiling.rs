@@ -1,5 +1,3 @@
-//! The most that a request can cost.
-
 use super::*;
 
 #[test]
@@ -9,7 +7,7 @@ fn what_a_request_can_come_to_at_most() {
         (read_request(body.as_bytes(), endpoint).unwrap().ceiling, body.len() as u64)
     };
     let chat = |more: &str| ceiling(Endpoint::ChatCompletions, more);
-    // A token a byte, definitions of tools twice; and the answers.
+    // A byte of the prompt counts as one token.
     assert_eq!(
         chat(""),
         (Ceiling { prompt: 39, images: 0, is_open: false, answers: 1_024, is_limited: false }, 39)
@@ -19,7 +17,7 @@ fn what_a_request_can_come_to_at_most() {
     for (more, answers) in [
         (r#","max_tokens":5,"max_completion_tokens":7,"n":3"#, 21),
         (r#","max_tokens":5,"max_new_tokens":9,"best_of":4,"n":2"#, 72),
-        // Some servers do not know the name; some read these as no limit.
+        // Some servers ignore the name. Some read 0 and -1 as no limit.
         (r#","max_completion_tokens":7"#, 1_024),
         (r#","max_completion_tokens":2000"#, 2_000),
         (r#","max_tokens":5,"n_predict":-1"#, 1_024),

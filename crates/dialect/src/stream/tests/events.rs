@@ -1,4 +1,4 @@
-//! What single events are, in each dialect.
+//! The kinds of single events in each dialect.
 
 use super::*;
 use crate::wire::sse::SSE_EVENT_BYTES;

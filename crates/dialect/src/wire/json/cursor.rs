@@ -6,27 +6,27 @@ use std::ops::Range;
 
 use rerouter_base::error::{Error, Kind};
 
-/// Nesting of a JSON request body.
+/// Limit on the nesting of a JSON request body.
 const JSON_DEPTH: usize = 128;
-/// Bytes of a number or member name in a JSON request body. Strings may be as long as the body,
-/// as images are. No number needs more digits than an exact double (some 1,100), and parsing
-/// one may cost the square of its length.
+/// Limit on the bytes of a number or member name in a JSON request body. Strings may be as long as
+/// the body, as images are. No number needs more digits than an exact double (some 1,100), and
+/// parsing a number may take quadratic time.
 pub const JSON_WORD_BYTES: usize = 4 << 10;
 
-// The stack of open brackets is one bit each.
+// The open brackets of a skipped value are bits of a `u128`.
 const _: () = assert!(JSON_DEPTH <= 128);
 
 /// Why reading ended early.
 #[derive(Debug)]
 pub enum JsonError {
-    /// Not JSON. `serde_json` words the error for the client.
+    /// Invalid JSON. The client gets `serde_json`'s error text.
     Syntax,
     Deep,
     /// A number or a name longer than [`JSON_WORD_BYTES`].
     Long,
     /// The text ends within a string.
     Cut,
-    /// JSON that the reader refuses.
+    /// Valid JSON that the reader refuses.
     Refused(Box<Error>),
 }
 
@@ -52,24 +52,24 @@ pub enum JsonKind {
 #[derive(Clone, Copy, Debug)]
 pub struct MemberName<'a> {
     quoted: &'a [u8],
-    /// Where its opening quote stands.
+    /// The offset of the opening quote.
     pub start: usize,
 }
 
 impl<'a> MemberName<'a> {
-    /// As it is written, without its quotes.
+    /// The raw name without its quotes. Escapes are kept.
     pub fn written(&self) -> &'a [u8] {
         self.quoted.get(1..self.quoted.len().saturating_sub(1)).unwrap_or_default()
     }
 
-    /// Whether it reads `name`, which needs no escapes; without a copy as a rule.
+    /// Whether the name equals `name`, after its escapes are resolved. `name` must need no escapes.
     pub fn is(&self, name: &str) -> bool {
         let inner = self.written();
         inner == name.as_bytes()
             || (inner.len() > name.len() && inner.contains(&b'\\') && self.text() == name)
     }
 
-    /// Whether it is `name` in any case: some readers (Go) ignore case.
+    /// Whether the name equals `name` in any case, as some JSON parsers (Go's) ignore case.
     pub fn resembles(&self, name: &str) -> bool {
         let inner = self.written();
         inner.eq_ignore_ascii_case(name.as_bytes())
@@ -78,12 +78,13 @@ impl<'a> MemberName<'a> {
                 && self.text().eq_ignore_ascii_case(name))
     }
 
-    /// Where it stands, with its quotes.
+    /// The span of the name with its quotes.
     pub fn span(&self) -> Range<usize> {
         self.start..self.start + self.quoted.len()
     }
 
-    /// The name with its escapes resolved. One with a lone surrogate matches nothing.
+    /// The name with its escapes resolved. A lone surrogate makes it U+FFFD, which matches no known
+    /// name.
     pub fn text(&self) -> Cow<'a, str> {
         text(self.quoted).unwrap_or(Cow::Borrowed("\u{fffd}"))
     }
@@ -98,7 +99,7 @@ pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<String>(quoted).ok().map(Cow::Owned)
 }
 
-/// A position in a text that is read once, forward.
+/// A position in a text, which moves forward only.
 #[derive(Debug)]
 pub struct Cursor<'a> {
     text: &'a [u8],
@@ -136,7 +137,7 @@ impl<'a> Cursor<'a> {
         self.depth -= 1;
     }
 
-    /// The offset of the value ahead, once [`kind`](Self::kind) was called.
+    /// The offset of the next value, if [`kind`](Self::kind) was called.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -164,7 +165,8 @@ impl<'a> Cursor<'a> {
     fn string(&mut self) -> Result<Range<usize>, JsonError> {
         let start = self.at;
         self.expect(b'"')?;
-        // Most strings are short: a loop finds their end sooner than a search that needs setup.
+        // Most strings are short. A loop finds their end sooner than `memchr`, which needs some
+        // setup.
         let near = self.text.get(self.at..).unwrap_or_default().iter().take(24);
         let plain = near.take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
         self.at += plain;
@@ -177,7 +179,7 @@ impl<'a> Cursor<'a> {
             let found = memchr::memchr2(b'"', b'\\', rest);
             let length = found.unwrap_or(rest.len());
             let plain = rest.get(..length).unwrap_or_default();
-            // The least of many bytes at a time: no early exit.
+            // Finding the minimum without an early exit is vectorized.
             if plain.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20 {
                 return Err(JsonError::Syntax);
             }
@@ -256,7 +258,7 @@ impl<'a> Cursor<'a> {
         Ok(MemberName { quoted: self.raw(&span), start: span.start })
     }
 
-    /// Reads a scalar or opens a bracket. Returns whether a value is complete.
+    /// Reads a scalar or opens a bracket. Returns whether the value is complete.
     fn begin(&mut self, objects: &mut u128) -> Result<bool, JsonError> {
         match self.kind()? {
             JsonKind::String => self.string().map(|_| true),
@@ -317,8 +319,8 @@ impl<'a> Cursor<'a> {
         self.skip().map(|_| ())
     }
 
-    /// Calls `each` for the members of the object ahead; it has to consume their values. Skips any
-    /// other value.
+    /// Calls `each` for the members of the next value, if it is an object. `each` has to consume
+    /// the member's value. Skips any other value.
     pub fn members(
         &mut self,
         each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
@@ -335,7 +337,7 @@ impl<'a> Cursor<'a> {
         self.more_members(each)
     }
 
-    /// Calls `each` for a member and those after it, up to the end of their object.
+    /// Calls `each` for a member and all further ones, up to the end of the object.
     fn more_members(
         &mut self,
         mut each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
@@ -355,8 +357,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Calls `each` for the elements of the array ahead; it has to consume them. Skips any other
-    /// value.
+    /// Calls `each` for the elements of the next value, if it is an array. `each` has to consume
+    /// the element. Skips any other value.
     pub fn elements(
         &mut self,
         mut each: impl FnMut(&mut Self) -> Result<(), JsonError>,
@@ -385,7 +387,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Calls `each` for the members of a body, which must be one JSON object and nothing else.
+/// Calls `each` for the members of a body, which must be exactly one JSON object.
 pub fn read_object<'a>(
     body: &'a [u8],
     each: impl FnMut(&mut Cursor<'a>, MemberName<'a>) -> Result<(), JsonError>,
@@ -435,15 +437,15 @@ pub fn read_object<'a>(
     })
 }
 
-/// Splits a text after the JSON string that it begins with, quotes included.
+/// Splits a text after the JSON string, with quotes, at its beginning.
 pub(crate) fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut cursor = Cursor { text, at: 0, depth: 0 };
     let string = cursor.string().ok()?;
     text.split_at_checked(string.end)
 }
 
-/// Calls `each` for the members in the last part of an object, which begins with a member. Returns
-/// whether the part reads as such, and nothing follows it.
+/// Calls `each` for the members in the last part of an object, which starts at a member. Returns
+/// whether the part is valid and ends with the object.
 pub(crate) fn read_last_members<'a>(
     part: &'a [u8],
     each: impl FnMut(&mut Cursor<'a>, MemberName<'a>) -> Result<(), JsonError>,
@@ -454,14 +456,14 @@ pub(crate) fn read_last_members<'a>(
     read && cursor.at == part.len()
 }
 
-/// Reads a text that may be cut off, or turn into something else than JSON. Returns how many of its
-/// bytes are the beginning of one value.
+/// Reads a text that may be truncated, or not be JSON from some point on. Returns how many of its
+/// bytes can be the beginning of one value.
 pub fn read_part<'a>(
     text: &'a [u8],
     each: impl FnOnce(&mut Cursor<'a>) -> Result<(), JsonError>,
 ) -> usize {
     let readable = match std::str::from_utf8(text) {
-        // A character that is cut off, where the text is.
+        // An incomplete character at the end is no error, as the text may be truncated there.
         Err(error) if error.error_len().is_some() => {
             text.get(..error.valid_up_to()).unwrap_or_default()
         }

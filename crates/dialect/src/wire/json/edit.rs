@@ -1,4 +1,4 @@
-//! Edits of a JSON text in place: every byte that no edit names stays as it was.
+//! Edits of a JSON text. All bytes outside the edited spans stay.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::cursor::read_object;
 use rerouter_base::error::Error;
 
-/// One edit: the bytes of a span, which may be empty, are replaced.
+/// One edit, which replaces the bytes of a span. The span may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     /// The bytes to replace.
@@ -17,7 +17,6 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Replaces the span by these bytes.
     pub fn new(span: Range<usize>, with: impl Into<Cow<'static, [u8]>>) -> Self {
         Edit { span, with: with.into() }
     }
@@ -31,7 +30,7 @@ pub fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
     edits.sort_by_key(|edit| edit.span.start);
     let added: usize = edits.iter().map(|edit| edit.with.len()).sum();
     let gone: usize = edits.iter().map(|edit| edit.span.len()).sum();
-    // Exactly as large as the result, which is then shared without one more allocation.
+    // The capacity is exact, so freezing the result allocates nothing.
     let mut out = BytesMut::with_capacity((body.len() + added).saturating_sub(gone));
     let mut from = 0;
     for Edit { span, with } in edits {
@@ -43,7 +42,7 @@ pub fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
     out.freeze()
 }
 
-/// Removes the top-level members of these names, with their commas.
+/// Removes the top-level members with these names, and their commas.
 pub(crate) fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Error> {
     let mut members: Vec<(Range<usize>, bool)> = Vec::new();
     read_object(body, |cursor, name| {

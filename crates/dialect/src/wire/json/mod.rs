@@ -1,4 +1,4 @@
-//! JSON as bytes: a cursor that reads it, and edits in place.
+//! Reads and edits JSON as bytes.
 
 mod cursor;
 mod edit;

@@ -1,4 +1,4 @@
-//! The JSON walk and the edits, beside serde_json.
+//! Compares the cursor and the edits with `serde_json`.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -66,7 +66,7 @@ pub(super) fn value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// We call JSON exactly what `serde_json` calls JSON.
+    /// Accepts exactly the texts that `serde_json` accepts.
     #[test]
     fn the_same_language_as_serde_json(
         value in value(),
@@ -84,8 +84,7 @@ proptest! {
         prop_assert_eq!(read(&bent).is_ok(), theirs && is_object);
     }
 
-    /// A text that ends early is read to its end, and no further than where it cannot be JSON any
-    /// more.
+    /// A truncated text is read to its end. Any other text is read as far as it can be JSON.
     #[test]
     fn a_part_is_read_as_far_as_it_is_one(
         value in value(),
