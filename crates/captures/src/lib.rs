@@ -1,8 +1,9 @@
-//! What is kept of a call: captures, credentials taken out of them, captures on disk, traces.
+//! Captures: the data that is kept of a call, redaction of credentials, captures on disk, and
+//! traces.
 
-// The documentation is written for readers of the source, who see private items.
+// The documentation is for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
-// A scenario of a test reads from top to bottom, however many steps it has.
+// A test's scenario reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
 pub mod archive;

@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), Comm
         true => "",
         false => "Accounts, keys, documents and audit are in PostgreSQL: copy them with pg_dump.\n",
     };
-    // The copy is made, whether or not this can be printed.
+    // The copy exists, whether or not this text can be printed.
     let _ = output::print(&format!(
         "Copied {} to {}: {} segment(s) of captures, {} bytes in all.\n{elsewhere}\
          The master key is not in the copy, and the copy is useless without it: keep {key} \

@@ -1,4 +1,5 @@
-//! `rerouter check`: problems that `serve` would stop at, and probable mistakes, without a start.
+//! `rerouter check`: reports problems that would stop `serve`, and probable mistakes, without
+//! starting.
 
 use std::path::PathBuf;
 
@@ -55,13 +56,13 @@ pub(super) fn run(
         return Err(CommandFailure::Failed(findings.trim_end().to_owned()));
     }
     print_error(&findings);
-    // The exit code says the same.
+    // A failure to print changes nothing: the exit code says the same.
     let _ = print(&format!("{}\n", checked.good.join("\n")));
     Ok(())
 }
 
-/// The server document for a start, if nothing prevents the start. `adopt` may change it before the
-/// routing document is checked.
+/// Returns the server document for a start, unless a problem prevents the start. `adopt` may change
+/// it before the routing document is checked.
 pub(super) fn server_for_start(
     source: Result<DocumentSource, Vec<Problem>>,
     adopt: impl FnOnce(&mut Server),
@@ -71,7 +72,7 @@ pub(super) fn server_for_start(
 ) -> Result<Server, String> {
     let mut checked = examine(source, Some(env), adopt);
     if let Some(server) = &checked.server {
-        // The start checks the master key itself, once it has locked the data directory.
+        // The start itself checks the master key, after it has locked the data directory.
         let Readiness { problems, in_use } = ready::check(server, None);
         // An upgrade takes over the addresses of the running gateway.
         let in_use = in_use.into_iter().filter(|_| !upgrade);
@@ -86,7 +87,7 @@ pub(super) fn server_for_start(
     }
 }
 
-/// Both documents without what they need of this machine.
+/// Checks both documents, but not this machine.
 pub(super) fn examine_both(
     source: Result<DocumentSource, Vec<Problem>>,
     environment: fn() -> Environment,

@@ -103,7 +103,7 @@ pub(super) fn run(arguments: ConfigArguments, env: &Env<'_>) -> Result<(), Comma
     }
 }
 
-/// The live document, and its revision.
+/// The live document: the whole record, its revision and its text.
 fn live(client: &ApiClient) -> Result<(Value, String, String), CommandFailure> {
     let record = client.record(CONFIG)?;
     let (revision, document) = (text(record.get("revision")), text(record.get("document")));
@@ -118,7 +118,7 @@ fn get(client: &ApiClient, json: bool) -> Result<(), CommandFailure> {
     }
 }
 
-/// A document that is YAML. Whether the gateway can use it is for the gateway to say.
+/// Reads a document and checks that it is YAML. Only the gateway can tell whether it is usable.
 fn read(file: &Path) -> Result<String, CommandFailure> {
     let source = config::load(file).and_then(|source| config::parses(&source).map(|()| source));
     source

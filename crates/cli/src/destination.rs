@@ -1,4 +1,4 @@
-//! Which gateway a command talks to, and with which key.
+//! The gateway that a command talks to, and the key for it.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::profile_file::{Profile, Profiles};
 use rerouter_base::secret::Secret;
 use rerouter_core::config::Env;
 
-/// Where a gateway listens by default.
+/// The URL of a gateway at its default address.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
 #[derive(Args)]
@@ -35,7 +35,7 @@ pub(super) struct ApiClientOptions {
 
 const GATEWAY: &str = "Gateway";
 
-/// The interface that a command calls; AGENT has credentials of its own.
+/// The interface that a command calls. AGENT has its own credentials.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CalledInterface {
     PinOrRouter,
@@ -51,8 +51,8 @@ pub(super) struct ApiDestination {
 }
 
 impl ApiClientOptions {
-    /// Options come before a named profile, that before the environment, and that before the
-    /// current profile. A key of a profile goes to the gateway of that profile only.
+    /// Options take precedence over a named profile, that over the environment, and that over the
+    /// current profile. A profile's key is sent only to that profile's gateway.
     pub(super) fn destination(
         &self,
         called: CalledInterface,
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(reached(&none, &with(both), router), is("http://env", Some("env-key")));
         let named = &[("REROUTER_PROFILE", "work"), ("REROUTER_API_KEY", "env-key")];
         assert_eq!(reached(&none, &with(named), router), is("http://work", Some("work-key")));
-        // Another URL never gets the key of a profile.
+        // The key of a profile is never sent to another URL.
         let elsewhere = options(Some("http://else"), None, None);
         assert_eq!(reached(&elsewhere, &with(&[]), router), is("http://else", None));
         assert_eq!(
@@ -167,7 +167,7 @@ mod tests {
             is("http://else", None)
         );
         assert!(options(None, None, Some("nowhere")).destination(router, &with(&[])).is_err());
-        // Others must not read the file.
+        // A file that others can read is refused.
         let path = home.path().join("rerouter/profiles.json");
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640))
             .unwrap();

@@ -1,4 +1,4 @@
-//! Why a command ends without what it was asked for.
+//! The reasons why a command fails.
 
 use rerouter_core::config::Problem;
 
@@ -7,9 +7,9 @@ use rerouter_core::config::Problem;
 pub(super) enum CommandFailure {
     /// 0: the reader of standard output has read enough.
     PipeClosed,
-    /// 1: a bound of `evaluate` was broken, and the verdicts say which.
+    /// 1: `evaluate` broke a bound, and the verdicts tell which one.
     BoundBroken,
-    /// 1: something on this machine.
+    /// 1: a failure on this machine.
     Failed(String),
     /// 2: an option, a document, a corpus or an output is unusable.
     Usage(String),

@@ -1,4 +1,4 @@
-//! `rerouter import`: the configuration of another gateway as documents of this one.
+//! `rerouter import`: turns another gateway's configuration into documents for this one.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ fn allowed(variables: &[String]) -> Result<Vec<String>, CommandFailure> {
     Ok(if more.is_empty() { Vec::new() } else { [usual, more].concat() })
 }
 
-/// The result has to be a document without problems.
+/// Checks that the result is a document without problems.
 fn check(imported: &LitellmImport, allowed: &[String]) -> Result<(), CommandFailure> {
     let failed = |problems: Vec<config::Problem>| {
         let list = problem_list(&problems);
@@ -91,7 +91,7 @@ fn write(
     print(&format!("Wrote {} and {}.\n", server.display(), routing.display()))
 }
 
-/// What was carried, what was not, and what to do.
+/// The text about what was imported, what was not, and what to do.
 fn report(imported: &LitellmImport, allowed: &[String], dir: Option<&Path>) -> String {
     let LitellmImport { notes, variables, names, .. } = imported;
     let mut lines = vec![format!("Imported {names} model name(s).")];

@@ -71,8 +71,8 @@ pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<(), Comman
     print(&next(&files, address, &chosen, env))
 }
 
-/// The answer to a question on a terminal, the usual one for an empty line or if `asks` is not set.
-/// One that cannot be read is asked for again, twice.
+/// The answer to a question on the terminal; the default for an empty line or without `asks`. An
+/// invalid answer is asked for again, twice.
 fn answer<T>(
     asks: bool,
     question: &str,
@@ -96,13 +96,13 @@ fn answer<T>(
     ask()
 }
 
-/// An address and a port, as an argument.
+/// Parses an argument with an address and a port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let told = || format!("`{text}` is not an address and a port such as 127.0.0.1:8080");
     text.parse().map_err(|_| told())
 }
 
-/// The providers with these names: as they were found, else as they usually are.
+/// The providers with these names: as they were found, else with their default settings.
 fn choose(
     wanted: &str,
     found: &[FoundProvider],
@@ -132,7 +132,7 @@ fn choose(
     }
 }
 
-/// What to do next.
+/// The text about what to do next.
 fn next(
     [server, routing]: &[PathBuf; 2],
     address: SocketAddr,
@@ -149,7 +149,7 @@ fn next(
         false => format!("Set {} first.\n", missing.join(", ")),
     };
     let (server, routing) = (server.display(), routing.display());
-    // Named, also where it is the default: the environment may name another one.
+    // The URL is named even if it is the default, because the environment may have another one.
     let url = match address.ip().is_unspecified() {
         true => format!("http://localhost:{}", address.port()),
         false => format!("http://{address}"),

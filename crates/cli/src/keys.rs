@@ -164,14 +164,14 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 2, 1, 3, 4, 6, 5, 7, 8],
 };
 
-/// Apart from revoked ones, which are not listed.
+/// Finds a key by its name, except among revoked keys, which are not listed.
 const NAME: RecordName = RecordName {
     what: ["key", "keys"],
     is_id: |given| KeyId::parse(given).is_some(),
     field: "name",
 };
 
-/// The id of a ROUTER key that is named by its id or name.
+/// The id of a ROUTER key that is given by its id or name.
 pub(super) fn router_id(client: &ApiClient, given: &str) -> Result<String, CommandFailure> {
     NAME.id(client, KeyInterface::Router.path(), given)
 }

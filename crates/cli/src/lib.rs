@@ -1,9 +1,9 @@
-//! The command line and the environment: the only code that reads them. One file for each command;
-//! those that talk to a gateway share `client`, `destination` and `records`.
+//! The command line and the environment; no other code reads them. One file for each command.
+//! Commands that talk to a gateway share `client`, `destination` and `records`.
 
-// The documentation is written for readers of the source, who see private items.
+// The documentation is for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
-// A scenario of a test reads from top to bottom, however many steps it has.
+// A test's scenario reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
 mod agents;
@@ -129,7 +129,7 @@ enum CliCommand {
     Man(reference::ManArguments),
 }
 
-/// Runs the command line; the whole of `main`.
+/// Runs the command line: this is all of `main`.
 pub fn main() -> ExitCode {
     let env = &variable;
     ended(match CliArguments::parse().command {
@@ -158,7 +158,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The exit code of a command, and what it says at its end.
+/// The exit code of a command. Prints why it failed.
 fn ended(result: Result<(), CommandFailure>) -> ExitCode {
     let (code, why) = match result {
         Ok(()) | Err(CommandFailure::PipeClosed) => return ExitCode::SUCCESS,

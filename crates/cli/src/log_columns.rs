@@ -1,4 +1,4 @@
-//! The columns of `rerouter logs`. Lines come one by one, so each column has a fixed place.
+//! The columns of `rerouter logs`. Lines come one by one, so each column has a fixed width.
 
 use serde_json::Value;
 
@@ -9,21 +9,21 @@ use super::times;
 
 struct LogColumn {
     title: &'static str,
-    /// From the left.
+    /// Position from the left.
     place: usize,
-    /// Characters: at least, and where there is room.
+    /// Smallest and usual width, in characters.
     least: usize,
     usual: usize,
-    /// Characters that it has; 0 if it is left out.
+    /// Chosen width in characters; 0 if the column is left out.
     width: usize,
     value: fn(&Value) -> String,
 }
 
-/// The columns that a terminal has room for.
+/// The columns that fit on a terminal.
 pub(super) struct LogColumns {
     columns: Vec<LogColumn>,
     left_out: Vec<&'static str>,
-    /// Whether a cell without room is cut.
+    /// Whether a cell that does not fit is cut.
     is_cut: bool,
 }
 
@@ -55,7 +55,7 @@ fn by_importance() -> [LogColumn; 10] {
 }
 
 impl LogColumns {
-    /// The columns for a terminal of this width; all of them elsewhere.
+    /// The columns for a terminal of this width, or all columns without a terminal.
     pub(super) fn fitted(terminal: Option<u16>) -> LogColumns {
         let mut columns = Vec::from(by_importance());
         let mut left_out = Vec::new();
@@ -91,7 +91,7 @@ impl LogColumns {
         self.join(|column| column.title.to_owned())
     }
 
-    /// A line that names the columns without room, if there are any.
+    /// A line that names the columns that do not fit; empty if all do.
     pub(super) fn left_out(&self) -> String {
         no_room(&self.left_out)
     }
@@ -159,7 +159,7 @@ mod tests {
         assert!(narrow.left_out().contains("no room for RULE, ASKED FOR"), "{}", narrow.left_out());
         let wider = LogColumns::fitted(Some(100)).line(&summary);
         assert!(wider.contains("  main.default  "), "{wider}");
-        // Never fewer columns with more room.
+        // A wider terminal never shows fewer columns.
         let count = |width| LogColumns::fitted(Some(width)).columns.len();
         assert!((60..200).all(|width| count(width) <= count(width + 1)));
     }

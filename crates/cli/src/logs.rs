@@ -20,9 +20,9 @@ use rerouter_base::clock::Clock;
 use rerouter_core::config::Env;
 use rerouter_records::page::PAGE_MAX;
 
-/// Time between two looks of `logs --follow`.
+/// Time between two queries of `logs --follow`.
 const LOGS_INTERVAL: Duration = Duration::from_secs(1);
-/// Pages of one look of `logs --follow`. Requests that began before what they hold are missed.
+/// Most pages that one query of `logs --follow` reads. Requests that began before these are missed.
 const LOGS_PAGES: usize = 10;
 
 #[derive(Args)]
@@ -43,7 +43,7 @@ pub(super) struct LogsArguments {
     json: bool,
 }
 
-/// What was printed of the newest captures.
+/// The captures that were already printed.
 struct Tail<'a> {
     client: &'a ApiClient,
     query: Vec<(&'static str, String)>,
@@ -54,11 +54,11 @@ struct Tail<'a> {
 
 struct FailedLook {
     failure: CommandFailure,
-    /// The next look may go well: the gateway may be starting again.
+    /// The next query may succeed: the gateway may be restarting.
     passes: bool,
 }
 
-/// A capture is looked for among those that began this long before it ended.
+/// Captures are searched among requests that began at most this many seconds ago.
 const LONGEST_S: i64 = 15 * 60;
 
 pub(super) fn run(arguments: &LogsArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
@@ -102,10 +102,9 @@ fn pause() {
 }
 
 impl Tail<'_> {
-    /// The captures that are new since the last look, oldest first: at least `wanted`, if there
-    /// are so many. Captures are listed by the time when their requests began, so a long request
-    /// appears behind newer ones: the look goes back a quarter of an hour, or
-    /// [`LOGS_PAGES`].
+    /// The captures that are new since the last query, oldest first: at least `wanted`, if there
+    /// are that many. The list is sorted by the start of requests, so a long request appears behind
+    /// newer ones. Each query therefore reads a quarter of an hour back, or [`LOGS_PAGES`].
     fn look(&mut self, wanted: usize) -> Result<Vec<Value>, FailedLook> {
         let reach = Clock::System.now().as_second() - LONGEST_S;
         let (mut found, mut after) = (Vec::new(), None::<String>);
@@ -122,7 +121,7 @@ impl Tail<'_> {
                 break;
             }
         }
-        // Only a look that went well has seen something.
+        // Captures count as printed only if the whole query succeeded.
         found.retain(|one| self.note(&text(one.get("id"))));
         found.reverse();
         Ok(found)
@@ -138,13 +137,13 @@ impl Tail<'_> {
         answer.ok().and_then(|answer| answer.json()).map_err(failed(passes))
     }
 
-    /// Whether a capture is new.
+    /// Notes a capture as printed. Returns whether it is new.
     fn note(&mut self, id: &str) -> bool {
         if !self.seen.insert(id.to_owned()) {
             return false;
         }
         self.order.push_back(id.to_owned());
-        // More than all looks can find again.
+        // More ids than all pages of a query can contain.
         if self.order.len() > 4 * LOGS_PAGES * PAGE_MAX
             && let Some(oldest) = self.order.pop_front()
         {

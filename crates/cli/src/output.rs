@@ -1,4 +1,5 @@
-//! Output of commands: standard output, a device, or a file that appears when it is whole.
+//! Output of commands: standard output, a device, or a file that is visible only once it is
+//! complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -25,9 +26,9 @@ pub(super) fn print_error(text: &str) {
 
 pub(super) enum Output {
     Standard,
-    /// A pipe with a name, or a device.
+    /// A named pipe or a device.
     Device(BufWriter<File>, PathBuf),
-    /// A file that only its owner may read: prompts are in it.
+    /// A file that only its owner may read, because it holds prompts.
     File {
         replacement: Replacement,
         buffer: Vec<u8>,
@@ -35,7 +36,7 @@ pub(super) enum Output {
     },
 }
 
-/// Bytes that are gathered before they are written.
+/// Number of bytes that are gathered before a write.
 const BUFFER: usize = 64 << 10;
 
 impl Output {
@@ -44,7 +45,7 @@ impl Output {
         if name == "-" {
             return Ok(Output::Standard);
         }
-        // A symbolic link stays one: the file that it leads to is replaced.
+        // A symbolic link stays a link: the file that it points to is replaced.
         let path = std::fs::canonicalize(name).unwrap_or_else(|_| PathBuf::from(name));
         let failed = |error| failure(&path, &error);
         if std::fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
@@ -72,7 +73,7 @@ impl Output {
         }
     }
 
-    /// Ends the output. A file has its name when this returns, and survives a loss of power.
+    /// Completes the output. Afterwards a file has its final name and survives a loss of power.
     pub(super) fn finish(self) -> Result<(), CommandFailure> {
         match self {
             Output::Standard => Ok(()),
@@ -87,8 +88,8 @@ impl Output {
         }
     }
 
-    /// Ends the output before it is whole. A file that was to be replaced stays as it was; returns
-    /// where the lines are that were written, if there are any.
+    /// Ends an incomplete output. A file that was to be replaced stays unchanged. Returns the path
+    /// of the lines that were written, if there are any.
     pub(super) fn abandon(self) -> Option<PathBuf> {
         let Output::File { mut replacement, mut buffer, .. } = self else { return None };
         // On a full disk the draft has fewer lines.

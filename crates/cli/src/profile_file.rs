@@ -1,4 +1,4 @@
-//! The file of profiles: the gateways that one person uses, with their keys.
+//! The file of profiles: a person's gateways, with their keys.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -10,7 +10,7 @@ use super::failure::CommandFailure;
 use rerouter_base::atomic_file;
 use rerouter_core::config::Env;
 
-/// All profiles. They hold keys, so none of this has `Debug`.
+/// All profiles. They hold keys, so none of these types has `Debug`.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Profiles {
@@ -28,7 +28,7 @@ pub(super) struct Profile {
     pub(super) url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
-    /// For the AGENT interface.
+    /// The key for the AGENT interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) agent_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,8 @@ pub(super) struct Profile {
 }
 
 impl Profiles {
-    /// Reads the file; without one there are no profiles. A file that others can read is refused.
+    /// Reads the file. Without a file there are no profiles. A file that others can read is
+    /// refused.
     pub(super) fn load(env: &Env<'_>) -> Result<Profiles, CommandFailure> {
         let Some(path) = path(env) else { return Ok(Profiles::default()) };
         let wrong = |why: String| CommandFailure::Usage(format!("{}: {why}", path.display()));
@@ -51,7 +52,7 @@ impl Profiles {
         if mode & 0o077 != 0 {
             return Err(wrong("others can read the keys in it: chmod 600".to_owned()));
         }
-        // The error of the parser could quote a key.
+        // The parser's own error could quote a key.
         serde_json::from_str(&text).map_err(|error| {
             wrong(format!(
                 "not a file of profiles, line {}, column {}",
@@ -61,7 +62,7 @@ impl Profiles {
         })
     }
 
-    /// Replaces the file, readable by its owner only.
+    /// Replaces the file, which only its owner can read.
     pub(super) fn save(&self, env: &Env<'_>) -> Result<(), CommandFailure> {
         let path = path(env).ok_or_else(|| {
             CommandFailure::Usage("neither XDG_CONFIG_HOME nor HOME is set".to_owned())

@@ -1,4 +1,4 @@
-//! `rerouter profile`: several gateways by name.
+//! `rerouter profile`: manages several gateways by name.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ pub(super) fn run(arguments: ProfileArguments, env: &Env<'_>) -> Result<(), Comm
                     return Err(CommandFailure::Usage("a new profile needs --url".to_owned()));
                 }
             };
-            // A key goes to its own gateway only.
+            // A stored key is kept only for the same gateway.
             let mut profile = before.filter(|before| before.url == url).unwrap_or_default();
             let key = match no_key {
                 true => None,

@@ -1,21 +1,20 @@
-//! Progress of a long command, on one line of standard error. Nothing is shown if that is no
-//! terminal.
+//! Progress of a long command, on one line of standard error. Shown only on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 
 use super::table::clean;
 
-/// A line that is written over, and cleared at the end.
+/// A line that is overwritten, and cleared at the end.
 pub(super) struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// A bar for work whose size is known, with text behind it.
+    /// A bar for work of known size, followed by a text.
     pub(super) fn bar() -> ProgressLine {
         ProgressLine::new("[{bar:30}] {percent:>3} % {wide_msg}")
     }
 
-    /// Text alone, for work whose size nobody knows.
+    /// Only a text, for work of unknown size.
     pub(super) fn text() -> ProgressLine {
         ProgressLine::new("{wide_msg}")
     }
@@ -29,7 +28,7 @@ impl ProgressLine {
         ProgressLine(bar)
     }
 
-    /// Shows `done` of `all` units, with a text.
+    /// Shows that `done` of `all` units are finished, with a text.
     pub(super) fn advance(&self, done: u64, all: u64, text: &str) {
         self.0.set_length(all.max(1));
         self.0.set_position(done);

@@ -1,4 +1,4 @@
-//! Records of the API: read page by page, and printed.
+//! Reads records of the API page by page, and prints them.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use super::output::print;
 use super::table::TextTable;
 use rerouter_records::page::PAGE_MAX;
 
-/// Calls `each` with the records of a list, newest first, `limit` at most. Returns how many the
-/// gateway could not read.
+/// Calls `each` with the records of a list, newest first, at most `limit`. Returns the number of
+/// records that the gateway could not read.
 pub(super) fn for_each_record(
     client: &ApiClient,
     path: &str,
@@ -36,9 +36,9 @@ pub(super) fn for_each_record(
     Ok(unreadable)
 }
 
-/// What names a record, beside its id.
+/// The kind of record that a name or an id refers to.
 pub(super) struct RecordName {
-    /// What a record is, and what many are: also the command that lists them.
+    /// The noun in singular and plural. The plural is also the command that lists the records.
     pub(super) what: [&'static str; 2],
     pub(super) is_id: fn(&str) -> bool,
     /// The field that has the name.
@@ -46,7 +46,8 @@ pub(super) struct RecordName {
 }
 
 impl RecordName {
-    /// The id of a record that is named by its id, or by a name that no other one of the list has.
+    /// The id of a record that is given by its id, or by a name that no other record in the list
+    /// has.
     pub(super) fn id(
         &self,
         client: &ApiClient,
@@ -66,7 +67,7 @@ impl RecordName {
         let RecordName { what: [one, all], field, .. } = self;
         match (found.pop(), many) {
             (Some(id), 1) => Ok(id),
-            // What was given may be a secret.
+            // The given text is not quoted, because it may be a secret.
             (None, _) => Err(CommandFailure::Usage(format!(
                 "no {one} has this id or {field}: `rerouter {all} list` has them"
             ))),
@@ -77,19 +78,19 @@ impl RecordName {
     }
 }
 
-/// A record in a question, as it was given and by its id.
+/// How a question names a record: as it was given, and by its id.
 pub(super) fn named(given: &str, id: &str) -> String {
     if given == id { id.to_owned() } else { format!("{given} ({id})") }
 }
 
-/// How a list of records is shown as a table.
+/// The layout of a list of records as a table.
 pub(super) struct RecordTable {
-    /// What they are, in the plural.
+    /// The kind of records, in the plural.
     pub(super) what: &'static str,
     pub(super) titles: &'static [&'static str],
-    /// The value of each column.
+    /// The JSON pointer to the value of each column.
     pub(super) pointers: &'static [&'static str],
-    /// The columns that a narrow terminal keeps first; the first two are never cut.
+    /// The order in which a narrow terminal keeps the columns. The first two are never cut.
     pub(super) order: &'static [usize],
 }
 
@@ -140,7 +141,7 @@ pub(super) fn show(record: &Value, json: bool) -> Result<(), CommandFailure> {
     print(&table.text())
 }
 
-/// A field as a row; the members of an object as one each, below its name.
+/// Adds a field as a row. Members of an object get one row each, named below the field.
 fn add_field(table: &mut TextTable, name: &str, value: &Value) {
     match value {
         Value::Null => {}
@@ -154,7 +155,7 @@ fn add_field(table: &mut TextTable, name: &str, value: &Value) {
     }
 }
 
-/// A budget, or what is used of a limit, in words.
+/// A budget, or the use of a limit, in words.
 fn amount(value: &Value) -> Option<String> {
     let number = |name: &str| value.get(name).and_then(Value::as_u64);
     let usd = |name: &str| value.get(name).and_then(Value::as_f64).map(usd);
@@ -182,7 +183,7 @@ fn usd(amount: f64) -> String {
     format!("${}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Prints a record with a secret that only this answer shows. `quiet`: the secret alone, for
+/// Prints a record with a secret that only this answer shows. `quiet`: prints only the secret, for
 /// scripts.
 pub(super) fn show_with_secret(
     record: &Value,
@@ -205,7 +206,7 @@ pub(super) fn show_with_secret(
     print(&format!("\nThe secret, shown this once:\n{secret}\n"))
 }
 
-/// A JSON value as text; `-` for null and for none.
+/// A JSON value as text; `-` for null and for a missing value.
 pub(super) fn text(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! The command line described to others: completions for shells, manual pages, and the table in
+//! Generates descriptions of the command line: shell completions, manual pages, and the table in
 //! `docs/reference/cli.md`.
 
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub(super) fn man(arguments: &ManArguments, command: Command) -> Result<(), Comm
         .map_err(|error| CommandFailure::Failed(format!("{}: {error}", dir.display())))
 }
 
-/// A section for each command of the first level, with a table of its options and commands.
+/// A section for each top-level command, with a table of its options and commands.
 fn markdown(root: &Command) -> String {
     let mut out = String::new();
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -95,10 +95,10 @@ fn spelling(arg: &Arg) -> String {
     format!("{short}--{long}{value}")
 }
 
-/// The help of an option, with its words and its default.
+/// The help of an option, with its possible values and its default.
 fn meaning(arg: &Arg) -> String {
     let mut text = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    // Help of one sentence ends without a full stop.
+    // clap drops the full stop of a help with one sentence.
     if !text.is_empty() && !text.ends_with('.') {
         text.push('.');
     }
@@ -120,10 +120,10 @@ fn meaning(arg: &Arg) -> String {
     text
 }
 
-/// A row of a table, whose cells have one line.
+/// A row of a table. Each cell has one line.
 fn row(name: &str, text: &str, out: &mut String) {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
-    // Help ends without a full stop.
+    // clap drops the full stop at the end of a help text.
     let end = if text.is_empty() || text.ends_with('.') { "" } else { "." };
     out.push_str(&format!("| {name} | {text}{end} |\n"));
 }

@@ -60,7 +60,7 @@ pub(super) fn run(
             }
         })
         .map_err(|error| failed(error.to_string()))?;
-    // Whoever has the admin key makes keys and users with it.
+    // With an admin key, people make keys and users themselves.
     let has_admin_key = environment().admin_key.is_some_and(|key| !key.is_empty());
     if let Some(found) = found.filter(|_| !arguments.upgrade) {
         let key = match has_admin_key {
@@ -80,7 +80,7 @@ pub(super) fn run(
     server::run(gateway, next(), notifies).map_err(|error| failed(error.to_string()))
 }
 
-/// Tells people what a start did. Programs read one JSON object a line.
+/// Tells people what a start did. In JSON form it becomes a log line, for programs.
 fn tell(text: &str, form: LogForm) {
     match form {
         LogForm::Json if !std::io::stderr().is_terminal() => ::log::info!("{}", text.trim_end()),
@@ -88,14 +88,16 @@ fn tell(text: &str, form: LogForm) {
     }
 }
 
-/// Whether a person sees what is written. Without input, as in `docker run -t`, it is a log.
+/// Whether a person reads the output. Without input, as in `docker run -t`, the output is a log.
 fn has_terminal() -> bool {
     std::io::stderr().is_terminal() && std::io::stdin().is_terminal()
 }
 
-/// This program with these arguments again, to take over from this process.
+/// The command that starts this program again with the same arguments, to take over from this
+/// process.
 fn next() -> (PathBuf, Vec<OsString>) {
-    // Without /proc it is not known; then a start of that name says so.
+    // Without /proc the path is unknown. Then the name alone is used, and a start reports its
+    // failure.
     let program = std::env::current_exe().unwrap_or_else(|_| "rerouter".into());
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if !arguments.iter().any(|argument| argument == "--upgrade") {
@@ -104,16 +106,16 @@ fn next() -> (PathBuf, Vec<OsString>) {
     (program, arguments)
 }
 
-/// How the user of this process gets the first key.
+/// How the user gets the first key.
 enum Handed {
-    /// On the terminal.
+    /// Shown on the terminal.
     Shown(Secret),
-    /// In a file: what is written elsewhere than to a terminal ends up in logs.
+    /// Written to a file, because output that does not go to a terminal ends up in logs.
     Kept(PathBuf),
     Lost(String),
-    /// With `ADMIN_API_KEY`.
+    /// The user makes keys with `ADMIN_API_KEY`.
     Made,
-    /// Made at an earlier start, and shown then.
+    /// Made and shown at an earlier start.
     Known,
 }
 
@@ -129,7 +131,7 @@ impl Handed {
         }
     }
 
-    /// Where no first key was made now.
+    /// For a start that made no first key.
     fn before(data_dir: &Path, has_admin_key: bool) -> Handed {
         let file = data_dir.join(FIRST_KEY);
         match (file.exists(), has_admin_key) {
@@ -140,7 +142,7 @@ impl Handed {
     }
 }
 
-/// What a start without configuration did, and what to try.
+/// The text about what a start without configuration did, and what to try.
 fn welcome(found: &[FoundProvider], gateway: &Gateway, key: Handed) -> String {
     let (told, bearer) = match key {
         Handed::Shown(key) => {
@@ -181,7 +183,7 @@ fn kept() -> String {
     "$KEY".to_owned()
 }
 
-/// What was found, and what clients may ask for.
+/// The text about the providers that were found, and the models that clients may request.
 fn of_providers(found: &[FoundProvider]) -> String {
     if found.is_empty() {
         let names: Vec<&str> = starter::known().filter_map(|known| known.key_variable).collect();

@@ -1,4 +1,5 @@
-//! Which server document a command reads: a file, or the built-in defaults with a few values.
+//! The server document that a command reads: a file, or the built-in defaults with a few values
+//! set.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,14 +26,14 @@ pub(super) struct ServerSourceArguments {
     data_dir: Option<PathBuf>,
 }
 
-/// The key that each option sets.
+/// Each option, with the key that it sets.
 const OPTIONS: [(&str, &str); 3] = [
     ("--listen", "listeners[0].address"),
     ("--metrics", "metrics.address"),
     ("--data-dir", "data_dir"),
 ];
 
-/// Names the options instead of places in a document that nobody wrote.
+/// Names options in problems, instead of places in a document that nobody wrote.
 pub(super) fn name_options(problems: &mut [Problem]) {
     for problem in problems.iter_mut().filter(|problem| problem.file == config::OPTIONS) {
         if let Some((option, _)) = OPTIONS.iter().find(|(_, key)| problem.path == *key) {
@@ -57,7 +58,7 @@ impl ServerSourceArguments {
         }
         match keys.is_empty() {
             true => config::server_source(self.config.as_deref()),
-            // JSON is YAML.
+            // Every JSON text is also YAML.
             false => Ok(DocumentSource::built_in(Value::Object(keys).to_string())),
         }
     }

@@ -1,5 +1,5 @@
-//! Tables for people: aligned columns, fitted to the terminal, with nothing in them that a terminal
-//! acts upon.
+//! Tables for people: aligned columns that fit the terminal. Characters that a terminal would act
+//! on are escaped.
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Width, presets};
 
@@ -7,9 +7,9 @@ use super::terminal::{self, TextStyle};
 
 /// Blanks between two columns.
 const GAP: u16 = 2;
-/// A terminal that is too narrow cuts cells down to this width, then drops whole columns.
+/// On a narrow terminal, cells are cut down to this width before whole columns are dropped.
 const NARROWEST: u16 = 12;
-/// Characters of a cell; `--json` prints longer ones whole.
+/// Most characters of a cell; `--json` prints longer ones whole.
 const CELL_CHARACTERS: usize = 4_000;
 
 /// Rows below a line of titles.
@@ -19,11 +19,11 @@ pub(super) struct TextTable {
     priority: Option<Priority>,
 }
 
-/// Which columns a narrow terminal keeps.
+/// The columns that a narrow terminal keeps.
 struct Priority {
     /// All columns, the most important first.
     order: Vec<usize>,
-    /// This many first columns are always shown, and never cut.
+    /// Number of first columns that are always shown and never cut.
     whole: usize,
 }
 
@@ -74,7 +74,7 @@ impl TextTable {
         table.column_iter_mut().for_each(|column| _ = column.set_padding((0, GAP)));
         let mut dropped = Vec::new();
         if let Some(width) = terminal {
-            // The gap behind the last column is trimmed.
+            // The gap after the last column is trimmed.
             let width = width.saturating_add(GAP);
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
             if let Some(priority) = &self.priority {
@@ -117,7 +117,7 @@ impl Priority {
     }
 }
 
-/// A line that names the columns without room; empty if there are none.
+/// A line that names the columns that do not fit; empty if all do.
 pub(super) fn no_room(titles: &[&str]) -> String {
     match titles.is_empty() {
         true => String::new(),
@@ -125,8 +125,8 @@ pub(super) fn no_room(titles: &[&str]) -> String {
     }
 }
 
-/// Text from elsewhere, safe to print: characters that move the cursor, change colours or turn the
-/// direction of the text are escaped.
+/// Makes foreign text safe to print: escapes characters that move the cursor, change colours or
+/// reverse the direction of text.
 pub(super) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

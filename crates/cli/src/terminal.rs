@@ -1,4 +1,4 @@
-//! The terminal: its width and colours, questions, and secrets that are typed.
+//! The terminal: its width and colours, questions, and typed secrets.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios};
 use super::failure::CommandFailure;
 use super::output::print_error;
 
-/// Columns of the terminal that standard output is; `None` if it is something else.
+/// Width of the terminal on standard output, in columns; `None` if it is no terminal.
 pub(super) fn width() -> Option<u16> {
     let out = io::stdout();
     let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(out).ok()).flatten()?;
@@ -23,8 +23,7 @@ pub(super) enum TextStyle {
     Bad,
 }
 
-/// The text in a style, where standard output shows styles: not into pipes, and not with
-/// `NO_COLOR`.
+/// The text in a style, if standard output can show it: not in pipes, and not with `NO_COLOR`.
 pub(super) fn styled(text: &str, style: TextStyle) -> String {
     if anstream::AutoStream::choice(&io::stdout()) == anstream::ColorChoice::Never {
         return text.to_owned();
@@ -38,8 +37,8 @@ pub(super) fn styled(text: &str, style: TextStyle) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Asks on a terminal before something is done that cannot be undone. Without a terminal, as in a
-/// script, it is done.
+/// Asks on a terminal before a step that cannot be undone. Without a terminal, as in a script, does
+/// not ask.
 pub(super) fn confirm(yes: bool, what: &str) -> Result<(), CommandFailure> {
     let input = io::stdin();
     if yes || !input.is_terminal() {
@@ -79,7 +78,7 @@ pub(super) fn read_secret(question: &str) -> Result<String, CommandFailure> {
     line
 }
 
-/// The terminal shows no input until this is dropped.
+/// Hides typed input until it is dropped.
 struct HiddenInput(Option<Termios>);
 
 impl HiddenInput {
@@ -88,7 +87,7 @@ impl HiddenInput {
         let before = rustix::termios::tcgetattr(&input).ok();
         if let Some(mut hidden) = before.clone() {
             hidden.local_modes.remove(LocalModes::ECHO);
-            // A terminal that cannot do that shows the input.
+            // If the terminal cannot hide the input, it stays visible.
             let _ = rustix::termios::tcsetattr(&input, OptionalActions::Flush, &hidden);
         }
         HiddenInput(before)

@@ -35,7 +35,7 @@ fn parse(
     })
 }
 
-/// A narrower terminal has no room for the year of a time.
+/// On narrower terminals a time is shown without its year.
 const WHOLE_TIMES: u16 = 140;
 
 /// Whether times are to be shown by [`brief`] on a terminal of this width.
@@ -51,7 +51,7 @@ pub(super) fn brief(value: Option<&Value>) -> String {
     }
 }
 
-/// A length of time such as 90s, 24h or 7d.
+/// Parses a length of time such as 90s, 24h or 7d.
 pub(super) fn distance(text: &str) -> Option<Duration> {
     let span: jiff::Span = text.parse().ok()?;
     let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;

@@ -37,7 +37,7 @@ pub(super) struct UsageArguments {
     json: bool,
 }
 
-/// Columns that every sum has.
+/// The columns that every row has.
 const SUMS: [&str; 4] = ["/requests", "/prompt_tokens", "/completion_tokens", "/cached_tokens"];
 
 pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
@@ -76,7 +76,7 @@ pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), Comma
 fn table(rows: &[Value], columns: &[String]) -> TextTable {
     let titles = columns.iter().map(|name| name.to_uppercase());
     let sums = ["REQUESTS", "PROMPT", "COMPLETION", "CACHED", "COST", "REPLAYS"];
-    // What the sums are of, their cost and their number are always whole.
+    // The group, the cost and the number of requests are never cut.
     let from = columns.len();
     let [requests, prompt, completion, cached, cost, replays] =
         [0, 1, 2, 3, 4, 5].map(|at| from + at);

@@ -90,14 +90,14 @@ const TABLE: RecordTable = RecordTable {
 
 const NAME: RecordName = RecordName {
     what: ["user", "users"],
-    // Also of one that is built in.
+    // Built-in users count as ids too.
     is_id: |given| given.starts_with(UserId::PREFIX) && !given.contains('@'),
     field: "email",
 };
 
-/// The id of a user who is named by it or by an email.
+/// The id of a user who is given by id or email.
 pub(super) fn id(client: &ApiClient, given: &str) -> Result<String, CommandFailure> {
-    // As the gateway keeps emails.
+    // In lower case, as the gateway stores emails.
     NAME.id(client, USERS, &given.to_lowercase())
 }
 

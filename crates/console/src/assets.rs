@@ -1,5 +1,5 @@
-//! Scripts and styles, inside the binary. Their address has the digest of their bytes, so browsers
-//! keep them for ever.
+//! Scripts and styles inside the binary. Their URL contains a hash of their bytes, so browsers may
+//! keep them forever.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use rerouter_core::api::{ApiRequest, ApiResult, StaticFile};
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// Name, media type, and the files that it consists of.
+/// Name and media type of each file, and the sources that it consists of.
 const FILES: [(&str, &str, &[&str]); 4] = [
     ("htmx.js", SCRIPT, &[include_str!("assets/vendor/htmx.min.js")]),
     ("uplot.js", SCRIPT, &[include_str!("assets/vendor/uplot.min.js")]),
@@ -39,7 +39,7 @@ const FILES: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-/// A file, and its address.
+/// A file and its URL.
 struct Asset {
     name: &'static str,
     href: String,
@@ -58,7 +58,7 @@ fn asset(name: &'static str, kind: &'static str, parts: &[&str]) -> Asset {
     Asset { name, href: format!("/console/assets/{}/{name}", file.digest), file }
 }
 
-/// The address of a file.
+/// The URL of a file.
 pub(super) fn href(name: &str) -> &'static str {
     assets().iter().find(|asset| asset.name == name).map_or("", |asset| &asset.href)
 }
@@ -67,8 +67,8 @@ pub(super) fn href(name: &str) -> &'static str {
 pub(super) fn answer(request: &ApiRequest, digest: &str, name: &str) -> ApiResult {
     let asset = assets().iter().find(|asset| asset.name == name);
     let asset = asset.ok_or_else(|| Error::not_found("file"))?;
-    // A page of another version asks for another digest, as while gateways are upgraded: it gets
-    // what there is, and does not keep it.
+    // During an upgrade a page of another version may ask for another hash. It gets the present
+    // file, but does not keep it.
     let cache = match digest == asset.file.digest {
         true => "public, max-age=31536000, immutable",
         false => "no-store",
@@ -82,7 +82,7 @@ pub(super) fn answer(request: &ApiRequest, digest: &str, name: &str) -> ApiResul
 mod tests {
     use super::*;
 
-    /// Of 150 KB in all; the rest is for the HTML of a page.
+    /// A page has 150 KB in all; the rest is for its HTML.
     #[test]
     fn all_files_are_small() {
         let all: usize = assets().iter().map(|asset| asset.file.gzip.len()).sum();

@@ -1,4 +1,4 @@
-//! `/console/audit`: who did what to what, for admins.
+//! `/console/audit`: who changed what, for admins.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn form(filters: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// The address of a session's user, the admin key, or the id as it is.
+/// The name of an actor: a user's email, `ADMIN_API_KEY`, or else the id.
 pub(super) async fn actor_name(call: PageCall<'_>, actor: &str) -> String {
     if actor == "usr_admin" {
         return "ADMIN_API_KEY".to_owned();
@@ -108,7 +108,7 @@ fn row(event: &AuditEvent, names: &BTreeMap<String, String>) -> Markup {
     let (action, request) = (event.action.as_str(), event.request_id.as_deref());
     let actor = (event.actor.kind.as_str(), event.actor.id.as_str());
     let target = (event.target.kind.as_str(), event.target.id.as_str());
-    // A document that was only evaluated is no revision.
+    // A document that was only evaluated has no revision page.
     let was_live = target.0 != "config" || action.starts_with("config.");
     let name = names.get(actor.1).map_or(actor.1, String::as_str);
     html! {
@@ -125,8 +125,8 @@ fn row(event: &AuditEvent, names: &BTreeMap<String, String>) -> Markup {
     }
 }
 
-/// An actor or a target: its name, or its id with its page, if it has one; and a link to the rows
-/// of it alone.
+/// An actor or a target: its name or id, with a link to its page if it has one, and a link to the
+/// audit rows about it.
 fn who((kind, id): (&str, &str), name: &str, page: Option<String>, filter: &str) -> Markup {
     html! {
         (kind) " "
@@ -141,7 +141,7 @@ fn who((kind, id): (&str, &str), name: &str, page: Option<String>, filter: &str)
     }
 }
 
-/// The page of an object of the audit.
+/// The page of an object that an audit row names.
 fn page_of(kind: &str, id: &str) -> Option<String> {
     let folder = match kind {
         "user" if id != "unknown" => "users",

@@ -1,4 +1,4 @@
-//! The first admin, made with the link of a start.
+//! Creates the first admin, with the link that a start shows.
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};
@@ -19,7 +19,7 @@ pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
     call.plain_page(StatusCode::OK, TITLE, &account_form(&token, "", None))
 }
 
-/// Makes the account, and signs it in.
+/// Creates the account and signs it in.
 pub(super) async fn create(call: PageCall<'_>) -> ApiResult {
     let form = call.form()?;
     let (token, email, password) = (form.text("token"), form.text("email"), form.text("password"));

@@ -3,12 +3,12 @@
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::url::decode;
 
-/// The fields of a form, in their order. A name may come more than once.
+/// The fields of a form, in order. A name may occur more than once.
 #[derive(Debug, Default)]
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Reads a form; 400 if it is malformed. Line ends are `\n`: browsers send `\r\n`.
+    /// Reads a form; 400 if it is malformed. Line ends become `\n`, because browsers send `\r\n`.
     pub(super) fn read(text: &[u8]) -> Result<Form> {
         let malformed = || Error::new(Kind::InvalidRequest, "The form is malformed.");
         let text = std::str::from_utf8(text).map_err(|_| malformed())?;
@@ -20,12 +20,12 @@ impl Form {
         text.split('&').filter(|pair| !pair.is_empty()).map(field).collect::<Result<_>>().map(Form)
     }
 
-    /// The first value of a field, if it is there.
+    /// The first value of a field, if the form has it.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// A field as it is, or the empty text.
+    /// The first value of a field, or the empty text.
     pub(super) fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }

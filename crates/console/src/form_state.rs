@@ -1,4 +1,4 @@
-//! The state in which a form is shown: fresh, or as it was sent, with what the API refused.
+//! The state of a form: fresh, or as it was sent, with what the API refused.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -9,7 +9,8 @@ use super::pieces;
 use rerouter_base::error::{Error, Kind};
 use rerouter_core::api::ApiResult;
 
-/// What a form holds. Inputs have the names of the API's fields, so that a refusal finds its input.
+/// The values in a form. Inputs have the names of the API's fields, so that a refusal finds its
+/// input.
 #[derive(Clone, Copy, Default)]
 pub(super) struct FormState<'a> {
     sent: Option<&'a Form>,
@@ -20,28 +21,28 @@ pub(super) struct FormState<'a> {
 pub(super) struct Input<'a> {
     pub(super) label: &'a str,
     pub(super) name: &'a str,
-    /// What it holds while nothing was sent.
+    /// The value as long as nothing was sent.
     pub(super) before: &'a str,
     pub(super) hint: &'a str,
 }
 
 impl<'a> FormState<'a> {
-    /// As it was sent, and refused.
+    /// A form as it was sent, with the API's refusal.
     pub(super) fn refused(sent: &'a Form, refused: &'a Error) -> Self {
         FormState { sent: Some(sent), refused: Some(refused) }
     }
 
-    /// As it was sent.
+    /// A form as it was sent.
     pub(super) fn sent(sent: &'a Form) -> Self {
         FormState { sent: Some(sent), refused: None }
     }
 
-    /// With this refusal.
+    /// This form with a refusal.
     pub(super) fn with(self, refused: &'a Error) -> Self {
         FormState { refused: Some(refused), ..self }
     }
 
-    /// Why the form is shown again.
+    /// The message why the form is shown again.
     pub(super) fn notice(&self) -> Markup {
         html! {
             @if let Some(error) = self.refused {
@@ -50,7 +51,7 @@ impl<'a> FormState<'a> {
         }
     }
 
-    /// What an input holds.
+    /// The value of an input.
     pub(super) fn value(&self, name: &str, before: &str) -> String {
         match self.sent {
             Some(sent) => sent.get(name).unwrap_or_default().to_owned(),
@@ -58,7 +59,7 @@ impl<'a> FormState<'a> {
         }
     }
 
-    /// Whether a box is checked, or an option chosen.
+    /// Whether a box is checked, or an option is selected.
     pub(super) fn holds(&self, name: &str, value: &str, before: bool) -> bool {
         self.sent.map_or(before, |sent| sent.all(name).contains(&value))
     }
@@ -67,17 +68,17 @@ impl<'a> FormState<'a> {
         self.of_kind(input, "text")
     }
 
-    /// An input of a `type` of HTML.
+    /// An input of this HTML type.
     pub(super) fn of_kind(&self, input: &Input<'_>, kind: &str) -> Markup {
         self.field(input, self.input(input, kind, None, None))
     }
 
-    /// A number, as text: the API says what is wrong with it.
+    /// An input for a number, as text, so that the API can tell what is wrong with it.
     pub(super) fn number(&self, input: &Input<'_>) -> Markup {
         self.field(input, self.input(input, "text", Some("decimal"), None))
     }
 
-    /// A line, with words to choose from.
+    /// An input of one line, with suggested words.
     pub(super) fn suggested(&self, input: &Input<'_>, words: &[String]) -> Markup {
         let list = format!("{}-list", input.name);
         self.field(
@@ -103,7 +104,7 @@ impl<'a> FormState<'a> {
         }
     }
 
-    /// A password to be set. It is never shown again.
+    /// An input for a new password, which is never shown again.
     pub(super) fn new_password(&self, input: &Input<'_>) -> Markup {
         self.field(
             input,
@@ -120,14 +121,14 @@ impl<'a> FormState<'a> {
             html! {
                 textarea id=(input.name) name=(input.name) rows=(rows) spellcheck="false"
                     aria-invalid=[self.is_wrong(input.name).then_some("true")] {
-                    // A newline after the tag is not part of the text.
+                    // HTML ignores a newline right after the tag.
                     "\n" (self.value(input.name, input.before))
                 }
             },
         )
     }
 
-    /// One of several words.
+    /// A selection of one of several words.
     pub(super) fn choice(&self, input: &Input<'_>, words: &[(&str, &str)]) -> Markup {
         self.field(
             input,
@@ -161,12 +162,12 @@ impl<'a> FormState<'a> {
     }
 }
 
-/// Whether a refusal is shown at the form: the caller may write something else, or try again.
+/// Whether a refusal is shown in the form, because the caller may correct it or try again.
 pub(super) fn is_of_form(error: &Error) -> bool {
     !matches!(error.kind(), Kind::Unauthorized | Kind::NotFound)
 }
 
-/// A page with a form that was refused, with the status of the refusal.
+/// The page of a refused form, with the status of the refusal.
 pub(super) fn refused_page(page: ApiResult, error: &Error) -> ApiResult {
     page.map(|mut page| {
         *page.status_mut() = error.status();
@@ -174,7 +175,7 @@ pub(super) fn refused_page(page: ApiResult, error: &Error) -> ApiResult {
     })
 }
 
-/// Says which gateways have not confirmed a change yet.
+/// A message that names the gateways that have not confirmed a change yet.
 pub(super) fn unconfirmed(answer: &Value) -> Markup {
     let names = words(answer.get("unconfirmed"));
     html! {
@@ -186,13 +187,13 @@ pub(super) fn unconfirmed(answer: &Value) -> Markup {
     }
 }
 
-/// A list of words.
+/// The words of a list, separated by commas.
 pub(super) fn words(list: Option<&Value>) -> String {
     let words = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Lines that are not empty, without blanks around them.
+/// The lines that are not empty, trimmed.
 pub(super) fn lines_of(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
 }
@@ -211,7 +212,7 @@ pub(super) fn pairs_text(pairs: &BTreeMap<String, String>) -> String {
     pairs.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
-/// The merge patch (RFC 7396) that makes `after` of `before`; `None` if nothing changes.
+/// The merge patch (RFC 7396) that turns `before` into `after`; `None` if nothing changes.
 pub(super) fn patch_to(before: &Value, after: &Map<String, Value>) -> Option<Value> {
     let empty = Map::new();
     let before = before.as_object().unwrap_or(&empty);

@@ -11,7 +11,7 @@ use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
 use rerouter_records::gateway::{GatewayRecord, GatewayState};
 
-/// `GET /console/gateways`. The list is loaded again every few seconds.
+/// `GET /console/gateways`. The list is reloaded every few seconds.
 pub(super) async fn list(call: PageCall<'_>) -> ApiResult {
     shown(&call, html! {}).await
 }
@@ -95,7 +95,7 @@ fn row(gateway: &GatewayRecord) -> Markup {
     }
 }
 
-/// The form that takes a dead gateway off the list.
+/// The form that removes a dead gateway from the list.
 fn end(gateway: &GatewayRecord) -> Markup {
     html! {
         @if gateway.state != GatewayState::Serving {

@@ -1,4 +1,4 @@
-//! The frame of every page.
+//! The layout that all pages share.
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -7,7 +7,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::{answer, assets};
 use rerouter_access::auth::Principal;
 
-/// A page of the navigation.
+/// An entry of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tab {
     Overview,
@@ -22,7 +22,7 @@ pub(super) enum Tab {
     Playground,
 }
 
-/// Tab, page, label, whether only admins may use it.
+/// The tab, its path, its label, and whether only admins may use it.
 pub(super) type TabRow = (Tab, &'static str, &'static str, bool);
 
 #[rustfmt::skip]
@@ -39,8 +39,8 @@ pub(super) const TABS: [TabRow; 10] = [
     (Tab::Playground, "/console/playground", "Playground", false),
 ];
 
-/// Settings of htmx: no code from attributes, no style elements, and errors are shown like any
-/// other part of a page.
+/// Settings of htmx: no code from attributes, no style elements, and answers with errors are shown
+/// like all others.
 const HTMX: &str = r#"{"allowEval":false,"includeIndicatorStyles":false,"historyCacheSize":0,
 "selfRequestsOnly":true,"responseHandling":[{"code":"204","swap":false},{"code":"...","swap":true}]
 }"#;

@@ -1,4 +1,4 @@
-//! Limits of keys and users on pages: in words, as inputs of a form, and what remains of them.
+//! The limits of keys and users on pages: as text, as form inputs, and what is left of them.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use rerouter_base::money::dollars;
 use rerouter_records::key::KeyUsage;
 use rerouter_records::{COUNTS, LimitOwner, Limits, Time};
 
-/// The limits that are set, in a few words each.
+/// The limits that are set, each in a few words.
 pub(super) fn summary(limits: &Limits) -> Markup {
     let mut words: Vec<Markup> = Vec::new();
     for (row, most) in COUNTS.iter().zip(limits.counts()) {
@@ -31,7 +31,7 @@ pub(super) fn summary(limits: &Limits) -> Markup {
     }
 }
 
-/// The names that may be asked for.
+/// The models that may be requested.
 pub(super) fn models(limits: &Limits) -> Markup {
     html! {
         @match &limits.models {
@@ -44,7 +44,8 @@ pub(super) fn models(limits: &Limits) -> Markup {
     }
 }
 
-/// The inputs of a form. Keys of PIN and AGENT make no inference: only the count of keys holds.
+/// The inputs of a form. Keys of PIN and AGENT cannot make inference calls, so only the number of
+/// keys is limited.
 pub(super) fn inputs(state: &FormState<'_>, before: &Limits, interface: Interface) -> Markup {
     let number = |most: Option<u64>| most.map(|most| most.to_string()).unwrap_or_default();
     let usd = before.budget.map(|budget| dollars(budget.nano).to_string()).unwrap_or_default();
@@ -92,7 +93,7 @@ pub(super) fn inputs(state: &FormState<'_>, before: &Limits, interface: Interfac
     }
 }
 
-/// The limits that a form sets. What is no number goes to the API as it is, which says so.
+/// Reads the limits in a form. Text that is not a number is passed on, so that the API refuses it.
 pub(super) fn read(form: &Form) -> Map<String, Value> {
     let text = |name: &str| {
         form.get(&format!("limits.{name}")).map(str::trim).filter(|text| !text.is_empty())
@@ -112,7 +113,7 @@ pub(super) fn read(form: &Form) -> Map<String, Value> {
     limits
 }
 
-/// The merge patch that makes a form's limits of those before; limits without an input stay.
+/// The merge patch that changes the limits to those in a form. Limits without an input stay.
 pub(super) fn change(before: &Limits, form: &Form) -> Option<Value> {
     let before = &json!(before);
     let mut wanted = read(form);
@@ -125,7 +126,7 @@ pub(super) fn change(before: &Limits, form: &Form) -> Option<Value> {
     patch_to(before, &wanted)
 }
 
-/// What remains of the limits that a key draws on.
+/// What is left of the limits that a key's requests count against.
 pub(super) fn remaining(usage: &KeyUsage) -> Markup {
     let counts = COUNTS.iter().zip(usage.counts()).filter_map(|(kind, left)| {
         let left = left?;
@@ -171,21 +172,21 @@ pub(super) fn remaining(usage: &KeyUsage) -> Markup {
     }
 }
 
-/// What is left of a limit.
+/// What is left of one limit.
 struct Left<'a> {
     label: &'a str,
     of: LimitOwner,
-    /// The limit, and what is left of it.
+    /// The limit, and how much of it is left, as numbers.
     amounts: (f64, f64),
-    /// What is left, and the limit.
+    /// How much is left, and the limit, as text.
     shown: (String, String),
     per: Option<&'static str>,
-    /// What requests under way have reserved.
+    /// The part that requests under way have reserved.
     reserved: Option<String>,
     resets_at: Option<Time>,
 }
 
-/// One limit: the bar shows what is left.
+/// One limit as a row. Its bar shows what is left.
 fn row(left: &Left<'_>) -> Markup {
     let (most, rest) = left.amounts;
     html! {

@@ -1,8 +1,8 @@
-//! Addresses of pages, with a query.
+//! Paths of pages, with a query.
 
 use rerouter_base::url::encode;
 
-/// A path with the parameters that have a value.
+/// A path with those parameters that have a value.
 pub(super) fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> =

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-/// What a breaker is, beside a table that shows some.
+/// The explanation of breakers, for tables that show some.
 pub(super) fn breaker_hint() -> Markup {
     html! {
         p.hint {
@@ -14,7 +14,7 @@ pub(super) fn breaker_hint() -> Markup {
     }
 }
 
-/// A word in a colour; `kind` is `ok`, `warn`, `bad`, `info`, or empty.
+/// A coloured word. `kind` is `ok`, `warn`, `bad`, `info`, or empty.
 pub(super) fn badge(kind: &str, text: &str) -> Markup {
     let class = if kind.is_empty() { "badge".to_owned() } else { format!("badge badge-{kind}") };
     html! { span class=(class) { (text) } }
@@ -29,7 +29,7 @@ pub(super) fn time(at: &str) -> Markup {
     html! { time datetime=(at) { (shown) } }
 }
 
-/// An amount in US dollars, with as many digits as it takes to tell it from nothing.
+/// An amount in US dollars, with enough digits to show that it is not zero.
 pub(super) fn money(usd: f64) -> String {
     match usd.abs() {
         small if small == 0.0 || small >= 100.0 => format!("${usd:.2}"),
@@ -38,7 +38,7 @@ pub(super) fn money(usd: f64) -> String {
     }
 }
 
-/// A number in groups of three digits.
+/// A number with its digits in groups of three.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 2);
@@ -51,7 +51,7 @@ pub(super) fn count(number: u64) -> String {
     grouped
 }
 
-/// `1 request`, `2 requests`.
+/// A number with its noun: `1 request`, `2 requests`.
 pub(super) fn some(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
@@ -67,12 +67,12 @@ pub(super) fn duration_ms(ms: f64) -> String {
     }
 }
 
-/// A link of an id: its end is what tells one from another.
+/// A link with a shortened id. Ids differ mostly at their end.
 pub(super) fn id_link(href: &str, id: &str) -> Markup {
     html! { a.mono href=(href) title=(id) { (short_id(id)) } }
 }
 
-/// An id without its middle.
+/// A shortened id: its beginning and its end.
 pub(super) fn short_id(id: &str) -> String {
     let chars: Vec<char> = id.chars().collect();
     match (chars.get(..6), chars.len().checked_sub(8).and_then(|at| chars.get(at..))) {
@@ -88,7 +88,7 @@ pub(super) fn copy(text: &str) -> Markup {
     html! { button.quiet.copy type="button" data-copy=(text) hidden { "Copy" } }
 }
 
-/// A secret that is shown this once.
+/// A secret that is shown only once.
 pub(super) fn secret_once(secret: &str) -> Markup {
     html! {
         div.secret {
@@ -99,7 +99,7 @@ pub(super) fn secret_once(secret: &str) -> Markup {
     }
 }
 
-/// A table in a region of its own, which scrolls sideways where it is wide.
+/// A table in its own region, which scrolls sideways if the table is wide.
 pub(super) fn table(label: &str, headings: &[&str], rows: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) {
@@ -120,7 +120,7 @@ pub(super) fn pager(next: Option<&str>) -> Markup {
     }
 }
 
-/// What stands where a list has nothing.
+/// The placeholder for an empty list.
 pub(super) fn empty(text: &str, hint: &str) -> Markup {
     html! {
         div.empty {
@@ -136,7 +136,7 @@ pub(super) fn notice(kind: &str, message: &Markup) -> Markup {
     html! { div class=(format!("notice {kind}")) role=(role) { (message) } }
 }
 
-/// A text with its `names` in fixed width.
+/// A text in which parts in backquotes are shown in fixed width.
 pub(super) fn prose(text: &str) -> Markup {
     let is_paired = text.matches('`').count().is_multiple_of(2);
     html! {
@@ -148,12 +148,12 @@ pub(super) fn prose(text: &str) -> Markup {
     }
 }
 
-/// A text as it is, in fixed width.
+/// A text, unchanged, in fixed width.
 pub(super) fn code(text: &str) -> Markup {
     html! { pre.code tabindex="0" { code { (text) } } }
 }
 
-/// A button that asks before it acts. It needs no script.
+/// A button that asks for confirmation before it acts. Works without a script.
 pub(super) fn confirm_form(action: &str, label: &str, question: &str) -> Markup {
     html! {
         details.confirm {
@@ -184,14 +184,14 @@ pub(super) fn field(label: &str, name: &str, input: &Markup, hint: &str) -> Mark
 #[derive(Serialize)]
 pub(super) struct Chart {
     pub(super) title: String,
-    /// Seconds since 1970.
+    /// Times in seconds since 1970.
     pub(super) x: Vec<i64>,
     pub(super) series: Vec<ChartSeries>,
-    /// `count`, `usd`, `ms`, `share`: how values are written.
+    /// The format of the values: `count`, `usd`, `ms` or `share`.
     pub(super) unit: &'static str,
 }
 
-/// One line of a chart, with as many values as there are times.
+/// One line of a chart, with one value for each time.
 #[derive(Serialize)]
 pub(super) struct ChartSeries {
     pub(super) label: String,
@@ -210,12 +210,12 @@ impl Chart {
     }
 }
 
-/// A chart, drawn by `charts.js` from its data, and the same as a table.
+/// A chart that `charts.js` draws from its data, and a table with the same data.
 pub(super) fn chart(chart: &Chart) -> Markup {
     figure(chart, false)
 }
 
-/// A chart with bars. The bars of all series stand on each other.
+/// A chart with stacked bars.
 pub(super) fn bar_chart(chart: &Chart) -> Markup {
     figure(chart, true)
 }

@@ -1,5 +1,5 @@
-//! Requests for pages that are refused: a page or a part of one with the error's own words, or the
-//! way to a credential.
+//! Refused requests for pages: the answer is a page, or a part of one, with the error's own text,
+//! or a redirect to a page that asks for a credential.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::url::encode;
 
-/// The field of an error that an AGENT key would mend.
+/// The field of an error that an AGENT key would fix.
 pub(super) const AGENT_KEY: &str = "agent_key";
 
-/// What a browser asked of the console, as far as refusals need it.
+/// The facts about a browser's request to the console that refusals need.
 pub struct PageAsk {
     fragment: bool,
-    /// Whether the same can be asked again by a link.
+    /// Whether a link can repeat the request.
     safe: bool,
-    /// The page where it was, or is to be.
+    /// The page to return to afterwards.
     place: String,
     pub(super) tabs: Vec<TabRow>,
 }
@@ -39,19 +39,21 @@ impl PageAsk {
     }
 }
 
-/// Path and query of a URL in a header.
+/// Path and query of the URL in a header.
 fn path_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let (_, rest) = headers.get(name)?.to_str().ok()?.split_once("://")?;
     rest.find('/').and_then(|at| rest.get(at..))
 }
 
-/// A page of the console that somebody else named: never a way to another site.
+/// Returns `place` if it is a page of the console, else the start page: a link must not lead to
+/// another site.
 pub(super) fn local(place: &str) -> &str {
     let plain = place.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     if plain && place.starts_with("/console/") { place } else { "/console/" }
 }
 
-/// Whether htmx asks for a part of a page. To restore a page from its history it needs the whole.
+/// Whether htmx asks for a part of a page. To restore a page from its history, it needs the whole
+/// page.
 pub(super) fn is_fragment(headers: &HeaderMap) -> bool {
     headers.contains_key("hx-request") && !headers.contains_key("hx-history-restore-request")
 }
@@ -64,7 +66,7 @@ pub fn refuse(ask: &PageAsk, error: &Error) -> Response<Bytes> {
     }
 }
 
-/// The answer of a page that failed. The error is an extension of it, for the access log.
+/// The answer of a page that failed. The error is added as an extension, for the access log.
 pub(super) fn page(ask: &PageAsk, who: &Principal, error: Error) -> Response<Bytes> {
     let mut response = match (error.kind(), error.field()) {
         (Kind::Unauthorized, Some(AGENT_KEY)) => lead(ask, "/console/agent-key"),
@@ -74,7 +76,7 @@ pub(super) fn page(ask: &PageAsk, who: &Principal, error: Error) -> Response<Byt
     response
 }
 
-/// Leads to a page that asks for a credential, and from there back.
+/// Redirects to a page that asks for a credential and then leads back.
 fn lead(ask: &PageAsk, to: &str) -> Response<Bytes> {
     let to = format!("{to}?next={}", encode(&ask.place));
     let to = HeaderValue::from_str(&to).unwrap_or(HeaderValue::from_static("/console/"));
@@ -108,7 +110,7 @@ fn tell(ask: &PageAsk, who: &Principal, error: &Error) -> Response<Bytes> {
     response
 }
 
-/// What an error says.
+/// The message of an error.
 pub(super) fn words(error: &Error) -> Markup {
     html! {
         div.notice.bad role="alert" {

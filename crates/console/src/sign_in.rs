@@ -1,4 +1,4 @@
-//! The way in and out: sign-in, sign-out, the password, and the AGENT key where AGENT is enforced.
+//! Sign-in, sign-out, the password, and the AGENT key if AGENT is enforced.
 
 use http::header::{ACCEPT, CONTENT_TYPE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -13,7 +13,7 @@ use rerouter_base::secret::Secret;
 use rerouter_core::api::ApiResult;
 use rerouter_core::api::pin::PASSWORD_MIN;
 
-/// `/` and `/console`: browsers are led to the console.
+/// `/` and `/console`: redirects browsers to the console.
 pub(super) async fn root(call: PageCall<'_>) -> ApiResult {
     let accept = call.request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
     if call.request.uri().path() != "/" || accept.is_some_and(|types| types.contains("text/html")) {
@@ -45,7 +45,7 @@ pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
     call.plain_page(StatusCode::OK, "Sign in", &main)
 }
 
-/// By the API's login, with its throttle and its audit.
+/// Signs in by the API's login, including its throttle and audit.
 pub(super) async fn sign_in(call: PageCall<'_>) -> ApiResult {
     let form = call.form()?;
     let (email, next) = (form.text("email"), local(form.text("next")));
@@ -58,7 +58,7 @@ pub(super) async fn sign_in(call: PageCall<'_>) -> ApiResult {
     }
 }
 
-/// Logs in; the cookies that it sets.
+/// Logs in. Returns the cookies of the new session.
 pub(super) async fn log_in(call: &PageCall<'_>, email: &str, password: &str) -> Result<HeaderMap> {
     let account = json!({"email": email, "password": password});
     let login = call.send(request(Method::POST, "/v1/auth/login", Some(&account))?).await?;
@@ -69,7 +69,7 @@ fn cookies(headers: &HeaderMap) -> HeaderMap {
     headers.get_all(SET_COOKIE).iter().map(|value| (SET_COOKIE, value.clone())).collect()
 }
 
-/// Leads on, with these cookies.
+/// Redirects to the next page, with these cookies.
 pub(super) fn led(call: &PageCall<'_>, next: &str, cookies: HeaderMap) -> ApiResult {
     let mut response = call.redirect(next)?;
     response.headers_mut().extend(cookies);
@@ -140,7 +140,7 @@ fn password_input(name: &str, kind: &str) -> Markup {
     html! { input id=(name) name=(name) type="password" autocomplete=(kind) required; }
 }
 
-/// The fields of a new password, `password` and `again`.
+/// The inputs for a new password, `password` and `again`.
 pub(super) fn new_password(label: &str) -> Markup {
     let hint = format!("At least {} characters.", PASSWORD_MIN);
     html! {
@@ -154,7 +154,7 @@ pub(super) async fn show_agent_key(call: PageCall<'_>) -> ApiResult {
     call.plain_page(StatusCode::OK, "AGENT key", &agent_key_form(local(&next), None))
 }
 
-/// Keeps an AGENT key for the session.
+/// Stores an AGENT key for the session.
 pub(super) async fn set_agent_key(call: PageCall<'_>) -> ApiResult {
     let form = call.form()?;
     let (key, next) = (form.text("key"), local(form.text("next")));

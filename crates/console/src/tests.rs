@@ -1,4 +1,4 @@
-//! The table of pages.
+//! Checks of the table of pages.
 
 use std::collections::BTreeSet;
 

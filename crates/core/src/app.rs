@@ -1,5 +1,5 @@
-//! The state of one gateway, passed down as one handle; there are no statics. Nobody keeps a part
-//! of it that a reload or a revocation would make stale.
+//! The state of one gateway, passed down as one handle; there are no statics. No code keeps a copy
+//! of any part that a reload or a revocation would make stale.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,78 +34,79 @@ use rerouter_routing::health::HealthRegistry;
 use rerouter_routing::{EstimateCorrection, Routing, TargetHealth};
 use rerouter_store::{Authority, Store};
 
-/// Reroutes at once: they spend money and hold bodies in memory.
+/// Most concurrent reroutes: they spend money and hold bodies in memory.
 const REROUTES: usize = 16;
-/// Reroutes of one caller at once.
+/// Most concurrent reroutes of one caller.
 pub const REROUTES_SHARE: usize = 4;
-/// Longest wait of a reroute for its turn: clients still wait themselves.
+/// Longest wait of a reroute for its turn: clients wait at least as long.
 const REROUTE_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Large and compressed bodies read at once: of two cores, the data path keeps one.
+/// Most large or compressed bodies that are read at once.
 const READERS: usize = 2;
-/// Large and compressed bodies of one caller read at once.
+/// Most large or compressed bodies of one caller that are read at once.
 const READERS_SHARE: usize = 1;
-/// Longest wait of a large body to be read.
+/// Longest wait of a large body for its turn to be read.
 const READ_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Shadows at once: each holds a body and an answer in memory.
+/// Most concurrent shadows: each holds a body and an answer in memory.
 pub const SHADOWS: usize = 32;
-/// Evaluations at once: each keeps a thread busy that requests could use.
+/// Most concurrent evaluations: each keeps a thread busy that requests could use.
 pub(super) const EVALUATIONS: usize = 2;
-/// Evaluations of one caller at once.
+/// Most concurrent evaluations of one caller.
 const EVALUATIONS_SHARE: usize = 1;
 /// Longest wait of an evaluation, or of a gated change, for its turn.
 const EVALUATE_QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Gated changes evaluated at once. They have a place of their own: evaluations never delay a
-/// change of routing.
+/// Most gated changes that are evaluated at once. They have their own turns, so that evaluations
+/// never delay a change of routing.
 const GATES: usize = 1;
-/// Denominator of `limits.body_memory` for the bytes of all answers that wait for their clients.
+/// All answers that wait for their clients may take `limits.body_memory` divided by this.
 const UNREAD_PART: usize = 8;
-/// Smallest value of that bound: clients that read are slow for a moment, too.
+/// Smallest limit on the bytes of waiting answers: even clients that read are slow at times.
 const UNREAD_MIN: usize = 32 << 20;
-/// TLS handshakes that begin in a second: each takes up to two milliseconds of a core.
+/// Most TLS handshakes that begin in a second: each takes up to two milliseconds of a core.
 const HANDSHAKES: usize = 1_000;
-/// TLS handshakes of one network that begin in a second.
+/// Most TLS handshakes of one network that begin in a second.
 const HANDSHAKES_SHARE: usize = 200;
 
-/// What a reload replaces, in one step. A request takes it once and keeps it to its end.
+/// The part of the state that a reload replaces, in one step. A request takes it once and keeps it
+/// to its end.
 pub struct Live {
-    /// The routing document as run.
+    /// The routing document in its compiled form.
     pub routing: Routing,
-    /// When this process began to run this revision.
+    /// The time from which this process runs this revision.
     pub since: Timestamp,
 }
 
-/// The refusal of a routing document that came to this gateway.
+/// A routing document that this gateway received and refused.
 pub(crate) struct DocumentRefusal {
     pub at: Timestamp,
     pub problems: Vec<String>,
-    /// Its revision, where the store has it as the live one.
+    /// The revision of the document, if it is the live one of the store.
     pub revision: Option<String>,
 }
 
-/// The answer to a reroute, as it is kept for those who repeat the call.
+/// The answer to a reroute, remembered for repeats of the call.
 #[derive(Clone)]
 pub struct RerouteAnswer {
-    /// The capture that was made, if there is one.
+    /// The id of the new capture, if there is one.
     pub replay: Option<RequestId>,
     pub body: Bytes,
 }
 
 /// The state of one gateway.
 pub struct App {
-    /// The server document as run.
+    /// The server document, with its defaults.
     pub server: Server,
-    /// Accounts, keys, sessions, documents, captures.
+    /// Accounts, keys, sessions, documents, and the index of captures.
     pub store: Store,
-    /// Whether the tables in memory may be believed.
+    /// Whether the tables in memory are valid: the lease of this gateway.
     pub authority: Authority,
     /// Keys, sessions and users in memory.
     pub auth: Auth,
     pub nodes: Nodes,
-    /// Password hashing, off the workers.
+    /// Password hashing, on its own threads.
     pub passwords: Passwords,
-    /// What makes the first admin without a credential.
+    /// The offer of a link that makes the first admin without a credential.
     pub first_admin: FirstAdminLink,
-    /// Logins and registrations by network.
+    /// Throttles of logins and registrations, by network.
     pub throttle: Throttle,
     /// Limits and budgets of keys and users.
     pub limits: Limiter,
@@ -116,39 +117,40 @@ pub struct App {
     pub clock: Clock,
     /// The random source of ids, seeds and secrets.
     pub random: Random,
-    /// Breakers, cooldowns and latencies of targets.
+    /// Breakers, cooldowns and latencies of the targets.
     pub health: HealthRegistry,
-    /// Recent errors of prompt estimates.
+    /// Corrections of prompt estimates, from recent errors.
     pub bias: EstimateCorrection,
     /// The queue of the capture writer.
     pub captures: CaptureQueue,
     pub archive: Archive,
-    /// The bound on bodies in memory.
+    /// The limit on bodies in memory.
     pub body_memory: BodyMemory,
-    /// The bound on answers that nobody reads.
+    /// The limit on answers that nobody reads.
     pub unread: UnreadAnswers,
-    /// Turns at TLS handshakes.
+    /// Turns for TLS handshakes.
     pub handshakes: Turns,
-    /// Turns at reading large bodies.
+    /// Turns for reading large bodies.
     pub readers: Turns,
     pub reroutes: Turns,
-    /// Creations of keys with an `Idempotency-Key`, and the revision that has the key.
+    /// Creations of keys with an `Idempotency-Key`: the answer, and the revision of the tables with
+    /// the key.
     pub creations: Arc<Repeats<(KeyWithSecret, u64)>>,
     /// Reroutes with an `Idempotency-Key`.
     pub named_reroutes: Arc<Repeats<RerouteAnswer>>,
     pub shadows: Arc<Semaphore>,
     pub evaluations: Turns,
-    /// Turns at evaluating a change before it goes live.
+    /// Turns for evaluating a change before it goes live.
     pub gates: Turns,
-    /// The permit for an import: one at a time, as its bodies are large.
+    /// The permit for an import: one at a time, because its bodies are large.
     pub imports: Semaphore,
-    /// Where the in-process mock provider listens.
+    /// The address of the in-process mock provider.
     pub mock: Option<SocketAddr>,
     /// The environment, for `${NAME}` in documents.
     pub variables: Variables,
     /// The permit for a change of the routing document: one at a time.
     pub configuring: Semaphore,
-    /// When this process began.
+    /// The start time of this process.
     pub started: Timestamp,
     live: ArcSwap<Live>,
     refused: ArcSwapOption<DocumentRefusal>,
@@ -174,7 +176,7 @@ pub struct AppParts {
     pub variables: Variables,
 }
 
-/// Counts a request under way, or a connection, until it is dropped; a drain waits for the last.
+/// Counts a request or a connection until it is dropped. A drain waits until the count is zero.
 pub struct CountGuard(Arc<AtomicUsize>);
 
 impl CountGuard {
@@ -191,7 +193,7 @@ impl Drop for CountGuard {
 }
 
 impl App {
-    /// Makes the state of a gateway.
+    /// Creates the state of a gateway.
     pub fn new(parts: AppParts) -> Self {
         let memory = parts.server.limits.body_memory();
         parts.metrics.live_revision(parts.routing.revision());
@@ -241,8 +243,8 @@ impl App {
         }
     }
 
-    /// The health of the document's targets at `at`, with that of the nodes behind the targets that
-    /// `name` may lead to; without a name, behind all.
+    /// The health of the document's targets at the time `at`. Includes the nodes behind the targets
+    /// that `name` may lead to or, without a name, behind all targets.
     pub fn standing(
         &self,
         routing: &Routing,
@@ -264,7 +266,7 @@ impl App {
         self.live.load().routing.revision().to_string()
     }
 
-    /// Makes a checked document live in one atomic step; requests under way keep theirs.
+    /// Makes a checked document live in one atomic step. Requests under way keep the old document.
     pub fn replace(&self, routing: Routing) {
         self.health.attach(&routing);
         self.metrics.live_revision(routing.revision());
@@ -284,7 +286,7 @@ impl App {
             .collect();
         self.bias.retain(&routing);
         let before = self.live.load();
-        // The same revision again: only values of its variables are new.
+        // The revision is unchanged: only the values of its variables are new.
         let since = if before.routing.revision() == routing.revision() {
             before.since
         } else {
@@ -296,15 +298,15 @@ impl App {
         self.metrics.retain_rules(&rules);
     }
 
-    /// Counts and remembers a document that did not become live.
-    /// `revision`: that of one which is live in the store.
+    /// Counts and remembers a document that did not become live. `revision`: the document's, if it
+    /// is live in the store.
     pub(crate) fn refuse_document(&self, problems: Vec<String>, revision: Option<String>) {
         self.metrics.reload("failure");
         let refused = DocumentRefusal { at: self.clock.now(), problems, revision };
         self.refused.store(Some(Arc::new(refused)));
     }
 
-    /// The document that was refused last, unless one became live since.
+    /// The last refused document, unless a document became live since.
     pub(crate) fn refused_document(&self) -> Option<Arc<DocumentRefusal>> {
         self.refused.load_full()
     }
@@ -323,7 +325,7 @@ impl App {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// The shared count of requests under way, for work that yields to them.
+    /// The shared counter of requests under way, for background work that yields to requests.
     pub fn traffic(&self) -> Arc<AtomicUsize> {
         self.under_way.clone()
     }
@@ -337,24 +339,24 @@ impl App {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Whether another process has taken over: this one takes no new connections and accepts no
-    /// change.
+    /// Whether another process has taken over: then this process accepts neither connections nor
+    /// changes.
     pub fn is_handed_over(&self) -> bool {
         self.store.is_handed_over()
     }
 
-    /// To be called before a credential is checked: the tables do not follow what another process
-    /// changes that has taken over.
+    /// Brings the tables up to date after another process has taken over, because they do not
+    /// follow its changes. Must be called before a credential is checked.
     pub async fn catch_up(&self) -> Result<(), Error> {
         match self.is_handed_over() {
-            // Boxed: the futures of requests have no room for it.
+            // Boxed, to keep the futures of requests small.
             true => Box::pin(self.store.catch_up()).await.map_err(Error::store_unavailable),
             false => Ok(()),
         }
     }
 
-    /// Why it must not serve, if so. Where the store is shared the lease alone decides: without the
-    /// database every gateway serves to the end of its lease.
+    /// The reason why the gateway must not serve, if there is one. With a shared store only the
+    /// lease counts: without the database every gateway serves until its lease ends.
     pub async fn unready(&self) -> Option<&'static str> {
         match self.authority.left() {
             Some(_) if self.authority.is_valid() => None,
@@ -372,7 +374,7 @@ impl App {
         self.server.routing.store && self.store.is_shared()
     }
 
-    /// Whether it is draining.
+    /// Whether the gateway is draining.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }

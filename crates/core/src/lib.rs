@@ -1,8 +1,9 @@
-//! The state of one gateway and what is asked of it: documents, the live one, evaluation, the API.
+//! The state of one gateway and the calls on it: documents, the live document, evaluations, the
+//! API.
 
-// The documentation is written for readers of the source, who see private items.
+// The documentation is for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
-// A scenario of a test reads from top to bottom, however many steps it has.
+// A test's scenario reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
 pub mod api;

@@ -1,5 +1,5 @@
-//! Requests of the data plane: the body that was read, and the inputs of the decision copied out.
-//! Live calls and `/v1/router/decide` both use it, so they decide alike.
+//! Requests of the data plane: the body that was read, and the inputs copied out for the decision.
+//! Live calls and `/v1/router/decide` both use this module, so they decide alike.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -29,7 +29,7 @@ use rerouter_routing::{
     Untranslatable,
 };
 
-/// Bytes above which bodies are read on blocking threads: that takes some milliseconds at
+/// Bodies above this many bytes are read on blocking threads, which takes some milliseconds at
 /// worst.
 pub const READ_INLINE: usize = 128 << 10;
 
@@ -40,42 +40,42 @@ pub(crate) const AGENT_PREFIX: &str = "agent/";
 ///
 /// Not `Debug`: the headers hold the client's credential.
 pub struct Prompt {
-    /// Which endpoint it is for.
+    /// The endpoint that the request is for.
     pub endpoint: Endpoint,
-    /// The body: the client's, or with the agent's part and alias in it.
+    /// The body: the client's, or with the agent's parts and its alias added.
     pub body: Bytes,
-    /// The facts of the body.
+    /// The facts read from the body.
     pub request: ModelRequest,
     pub headers: HeaderMap,
     /// The part of the query that providers get.
     pub query: Option<String>,
-    /// The request before the agent, if there is one.
+    /// The request as it was before its agent was applied, if it has one.
     through: Option<AgentRoute>,
-    /// The request in the neutral form, once it is read.
+    /// The request in the neutral form, once that is read.
     neutral: Option<NeutralForm>,
 }
 
-/// A request in the neutral form, or why it has none.
+/// A request in the neutral form, or the reason why it has none.
 pub type NeutralForm = std::result::Result<Box<NeutralRequest>, MalformedRequest>;
 
 /// A request before its agent was applied.
 struct AgentRoute {
     /// The body as the client sent it.
     sent: Bytes,
-    /// The model asked for.
+    /// The model that the client asked for.
     asked: Arc<str>,
     agent: AgentRef,
 }
 
 impl Prompt {
-    /// Reads a whole body, or says with 400 what is wrong with it.
+    /// Reads a whole body. 400 if it is invalid.
     pub fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
         let request = request::read_request(&body, endpoint)?;
         Ok(Prompt { endpoint, body, request, headers, query: None, through: None, neutral: None })
     }
 
-    /// Reads a body as it came. A large or compressed one is read in its turn, on a blocking
-    /// thread; `held` then counts its decoded size. 413 and 503 beside 400.
+    /// Reads a body as it came. A large or compressed body waits for its turn and is read on a
+    /// blocking thread; `held` then counts its decoded size. Errors: 400, and 413 and 503.
     pub async fn read_in_turn(
         app: &App,
         who: &Principal,
@@ -105,19 +105,19 @@ impl Prompt {
         self.through.as_ref().map_or(&self.body, |through| &through.sent)
     }
 
-    /// The model asked for, as the client wrote it.
+    /// The name of the model as the client wrote it.
     pub fn asked(&self) -> &Arc<str> {
         self.through.as_ref().map_or(&self.request.model, |through| &through.asked)
     }
 
-    /// The agent that it goes through.
+    /// The agent that the request goes through.
     pub fn agent(&self) -> Option<&AgentRef> {
         self.through.as_ref().map(|through| &through.agent)
     }
 
-    /// Applies the agent, if one is requested: the request becomes one for its alias. 404 if there
-    /// is no such agent or it may not be called; 400 and 413 if the request and the agent do not
-    /// fit. A refused request is unchanged.
+    /// Applies the agent, if one is requested: the request becomes one for the agent's alias. 404
+    /// if there is no such agent or the caller may not use it; 400 and 413 if the request and the
+    /// agent do not fit together. A refused request is unchanged.
     pub async fn take_agent(&mut self, app: &App, who: &Principal) -> Result<()> {
         let Some(name) =
             self.request.model.strip_prefix(AGENT_PREFIX).filter(|_| self.through.is_none())
@@ -131,8 +131,8 @@ impl Prompt {
         self.go_through(app, who, agent).await
     }
 
-    /// Takes the agent's part of the prompt for a captured request that went through an agent. 409
-    /// if the agent has changed.
+    /// Applies the agent again to a captured request that went through it. 409 if the agent has
+    /// changed.
     pub async fn take_agent_again(
         &mut self,
         app: &App,
@@ -179,8 +179,8 @@ impl Prompt {
         Ok(())
     }
 
-    /// Reads the request into the neutral form, unless it was; a large one in its turn, as it was
-    /// read before.
+    /// Reads the request into the neutral form, unless that is done. A large request waits for its
+    /// turn, as before.
     pub async fn read_neutral(&mut self, app: &App, who: &Principal) -> Result<()> {
         if self.neutral.is_some() {
             return Ok(());
@@ -195,7 +195,7 @@ impl Prompt {
         Ok(())
     }
 
-    /// Reads the neutral form on this thread, which may block.
+    /// Reads the neutral form on the current thread, which may block.
     pub(crate) fn read_neutral_here(&mut self) {
         self.neutral = Some(neutral_form(self.endpoint, &self.body));
     }
@@ -205,12 +205,13 @@ impl Prompt {
         self.neutral.as_ref()?.as_deref().ok()
     }
 
-    /// The request in the neutral form, if it was read.
+    /// Takes the neutral form out of the prompt, if it was read.
     pub fn take_neutral(&mut self) -> Option<NeutralForm> {
         self.neutral.take()
     }
 
-    /// What other dialects cannot carry of it; `None` if its neutral form was not read.
+    /// The parts of the request that other dialects cannot carry; `None` if its neutral form was
+    /// not read.
     pub fn untranslatable(&self) -> Option<Untranslatable> {
         let source = self.endpoint.dialect();
         let request = self.neutral.as_ref()?.as_deref();
@@ -236,15 +237,15 @@ impl Prompt {
     }
 }
 
-/// A body that is not read yet.
+/// A body that has not been read yet.
 pub struct UnreadBody<'a> {
-    /// Which endpoint it is for.
+    /// The endpoint that the request is for.
     pub endpoint: Endpoint,
     pub body: Bytes,
     pub coding: Option<Coding>,
-    /// Whether it may cost money. If so, a spent budget refuses it unread.
+    /// Whether the call may cost money. If so, a spent budget refuses the body unread.
     pub costs: bool,
-    /// Its reservation of memory.
+    /// The reservation of memory for the body.
     pub held: &'a mut Held,
 }
 
@@ -253,7 +254,7 @@ pub fn neutral_form(endpoint: Endpoint, body: &[u8]) -> NeutralForm {
     read_request(endpoint.dialect(), body).map(Box::new)
 }
 
-/// A turn at work on a large body, of this caller.
+/// Waits for the caller's turn to work on a large body.
 pub async fn reading_turn(app: &App, tenant: &str) -> Result<WorkTurn> {
     app.readers.take(tenant).await.ok_or_else(|| {
         let why = "Too many large bodies are being read. Retry later.";
@@ -261,14 +262,14 @@ pub async fn reading_turn(app: &App, tenant: &str) -> Result<WorkTurn> {
     })
 }
 
-/// Works on a large body in the caller's turn, on a blocking thread.
+/// Works on a large body on a blocking thread, when it is the caller's turn.
 async fn in_turn<T: Send + 'static>(
     app: &App,
     (who, costs): (&Principal, bool),
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
     let turn = reading_turn(app, &app.auth.tenant(who)).await?;
-    // Requests that waited may be over their limit by now.
+    // The caller may have reached a limit while the request waited.
     let draws = limits::draws(&app.auth, who);
     app.limits.look(&draws, costs, app.clock.now()).map_err(|refused| refused.error)?;
     let working = move || {
@@ -278,7 +279,7 @@ async fn in_turn<T: Send + 'static>(
     Ok(blocking(working).await?)
 }
 
-/// Decodes a body; `held` follows what it becomes.
+/// Decodes a body. `held` counts the decoded size.
 fn decode(coding: Coding, body: &Bytes, limit: usize, held: &mut Held) -> Result<Bytes> {
     let mut decoder = Decoder::new(coding, limit);
     decoder.push(body);
@@ -294,7 +295,7 @@ fn decode(coding: Coding, body: &Bytes, limit: usize, held: &mut Held) -> Result
     Ok(decoded)
 }
 
-/// The body with the agent's part, and its facts.
+/// The body with the agent's parts, and the facts read from it.
 fn with_agent(
     by: &Agent,
     endpoint: Endpoint,
@@ -314,14 +315,14 @@ fn with_agent(
     Ok((body, request))
 }
 
-/// Whether requests may use the agent. Text of an unauthenticated author costs nobody money, except
-/// on a gateway that is its owner's alone.
+/// Whether requests may use the agent. Text by an unauthenticated author must not cost anybody
+/// money, except on a gateway that only its owner can reach.
 pub fn may_call(app: &App, agent: &Agent) -> bool {
     agent.trusted || app.server.calls_untrusted()
 }
 
-/// Checks `limits.models` of key and user. A name that is not allowed gets the error of an unknown
-/// one.
+/// Checks `limits.models` of the key and the user. A name that is not allowed has the same error as
+/// an unknown one.
 pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
     if principal.allows_model(model) {
         Ok(())
@@ -330,7 +331,7 @@ pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
     }
 }
 
-/// Copies out the inputs of the decision.
+/// Collects the inputs of the decision, as copies.
 pub fn gather(
     app: &App,
     live: &Live,

@@ -1,10 +1,10 @@
-//! A connection from accept to its end: its slot, its TLS handshake, and one request after another.
-//! A connection is counted when it is accepted, with TLS or without. One deadline covers the
-//! handshake and the first request head.
+//! Connections from accept to close: the slot, the TLS handshake, and the requests, one after
+//! another. A connection is counted when it is accepted, before its TLS handshake. One deadline
+//! covers the handshake and the first request head.
 //!
-//! Pingora accepts. It does not do the rest, because Pingora 0.9 limits no connections, gives a
-//! handshake a minute and the start of HTTP/2 unlimited time, and logs an error for each failed
-//! handshake. So to Pingora every listener is one without TLS.
+//! Pingora only accepts. Pingora 0.9 does not limit connections, allows a minute for a handshake
+//! and unlimited time for the start of HTTP/2, and logs an error for each failed handshake. So
+//! Pingora gets every listener as one without TLS, and this module does the rest.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -28,12 +28,12 @@ use super::service::HttpService;
 use rerouter_base::log::LogThrottle;
 use rerouter_core::app::App;
 
-/// Longest silence of a kept-alive connection once another process has taken over: clients reuse
+/// Idle timeout of a kept-alive connection after another process has taken over: clients reuse
 /// connections within seconds.
 const HANDED_OVER_IDLE: Duration = Duration::from_secs(5);
-/// Time for a connection in reserve to send its request, TLS included.
+/// Time limit for the first request head on a reserve slot, TLS handshake included.
 pub(super) const RESERVE_HEAD: Duration = Duration::from_secs(3);
-/// Time for which a handshake keeps its turn, however soon it is done.
+/// Shortest time that a handshake holds its turn, even if it ends sooner.
 const HANDSHAKE_TURN: Duration = Duration::from_secs(1);
 
 /// The TLS acceptors of listeners, by the listener's address.
@@ -81,7 +81,8 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         }
     }
 
-    /// A slot for a connection, or else a reserve slot; `None` where there is neither.
+    /// Takes a slot for a connection, or a reserve slot if the limits allow no other. `None` if no
+    /// reserve slot is free either.
     fn admit(&self, peer: Option<IpAddr>) -> Option<ConnectionSlot> {
         let full = match self.limiter.take(self.app.server.counted(peer)) {
             Ok(slot) => return Some(slot),
@@ -91,7 +92,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         self.limiter.reserve(peer)
     }
 
-    /// Counts what a limit refused, a connection or a further request of HTTP/2, and warns of it.
+    /// Counts a connection or an HTTP/2 stream that a limit refused, and logs a warning.
     fn tell_refused(&self, full: ConnectionRefusal, peer: Option<IpAddr>) {
         self.app.metrics.connection_refused(full.as_str());
         match full {
@@ -110,14 +111,14 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         }
     }
 
-    /// When the first request head of a connection must be complete.
+    /// The deadline for the first request head of a connection.
     fn deadline(&self, slot: &ConnectionSlot) -> Instant {
         let time = self.app.server.limits.header_timeout;
         Instant::now() + if slot.is_reserve() { time.min(RESERVE_HEAD) } else { time }
     }
 
-    /// The TLS acceptor of the connection's listener, if it has one. `None`: the listener is
-    /// unknown.
+    /// The TLS acceptor of the connection's listener, `Some(None)` if the listener has no TLS.
+    /// `None` if the listener is unknown.
     fn identity(&self, stream: &Stream) -> Option<Option<&Acceptor>> {
         if self.acceptors.is_empty() {
             return Some(None);
@@ -130,7 +131,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         }
     }
 
-    /// Does the TLS handshake, where the listener has TLS.
+    /// Does the TLS handshake if the listener has TLS. `None` if it is refused or fails.
     async fn secure(&self, stream: Stream, deadline: Instant) -> Option<Stream> {
         let Some(identity) = self.identity(&stream)? else { return Some(stream) };
         let peer = peer(&stream);
@@ -160,18 +161,18 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         None
     }
 
-    /// When a connection without a request closes in a shutdown: at once, unless another process
-    /// has taken over. Then its next answer ends it, because a client that uses it just now must
-    /// not find it closed.
+    /// Resolves when idle connections must close: at the shutdown, or [`HANDED_OVER_IDLE`] later if
+    /// another process has taken over. In that time a client that reuses its connection still gets
+    /// an answer, which closes the connection.
     async fn closing(&self, shutdown: &ShutdownWatch) {
-        // An error means that the sender is gone, which is a shutdown too.
+        // An error means that the sender was dropped, which is a shutdown too.
         let _leaving = shutdown.clone().changed().await;
         if self.app.is_handed_over() {
             sleep(HANDED_OVER_IDLE).await;
         }
     }
 
-    /// Serves one request after another on a connection of HTTP/1.
+    /// Serves the requests of an HTTP/1 connection, one after another.
     async fn http1(
         &self,
         mut stream: Stream,

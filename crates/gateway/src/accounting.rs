@@ -13,9 +13,9 @@ use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_interval_start};
 
 /// Who pays for a call, and the estimate of its prompt.
 pub(super) struct CallAccount {
-    /// The user, and the key that was used.
+    /// The user, and the key if the call used one.
     pub(super) payer: (UserId, Option<KeyId>),
-    /// Estimated prompt tokens, not corrected by earlier usage. None where the prompt holds more
+    /// Estimated prompt tokens, not corrected by earlier usage. `None` if the prompt holds more
     /// than text.
     pub(super) estimated: Option<u64>,
 }
@@ -79,7 +79,8 @@ impl CallAccount {
     }
 }
 
-/// Targets under a pattern count as the pattern: clients choose their names.
+/// Counts each attempt. A target under a pattern is counted under the pattern, because clients
+/// choose its model name.
 fn count(app: &App, routing: &Routing, outcome: &Outcome) {
     let metrics = &app.metrics;
     for attempt in &outcome.attempts {
@@ -97,7 +98,7 @@ fn count(app: &App, routing: &Routing, outcome: &Outcome) {
     }
 }
 
-/// Records how fast a live answer was.
+/// Records the times of a live answer in the metrics of its target.
 fn time(app: &App, outcome: &Outcome, ttft: Option<Duration>) {
     let Some(target) = outcome.target() else { return };
     let meters = target.meters(&app.metrics);

@@ -1,5 +1,5 @@
-//! Who may call what. Nothing is answered without an [`Admission`], and the only way to one is a
-//! caller that may use the route.
+//! Who may call what. Every answer needs an [`Admission`], and only a caller that may use the route
+//! gets one.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use rerouter_console as console;
 use rerouter_core::api::{self, PathParams, Policy, Responder, Route, RouteMatch};
 use rerouter_core::app::App;
 
-/// `Retry-After` of a gateway without a lease: another one answers at once.
+/// `Retry-After` of a gateway without a lease: another gateway can answer at once.
 const LEASE_RETRY: Duration = Duration::from_secs(1);
-/// Time for a body to arrive after which its credential is checked again.
+/// A credential is checked again if the body took longer than this to arrive.
 const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 
 /// A request that may be answered.
@@ -31,8 +31,9 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Checks everything that can refuse a request before its body is read: host, credential, then
-    /// whether path and method exist, so that strangers learn no routes; origin, policy.
+    /// Checks everything that can refuse a request before its body is read: host, credential,
+    /// route, origin and policy. The credential comes before the route, so that strangers do not
+    /// learn which routes exist.
     pub(super) fn check(
         app: &App,
         exchange: &mut HttpExchange,
@@ -104,7 +105,7 @@ impl Admission {
         &self.principal
     }
 
-    /// The request as handlers of `api/` take it.
+    /// The request as the handlers in `api/` take it.
     pub(super) fn request(
         &self,
         session: &ServerSession,
@@ -130,8 +131,8 @@ impl Admission {
         )
     }
 
-    /// Whether it is answered on a connection that has only a reserve slot: health and version, and
-    /// what a known caller asks that needs no provider.
+    /// Whether a connection with only a reserve slot may answer the request: health and version for
+    /// everyone, and calls of a known caller that need no provider.
     pub(super) fn fits_reserve(&self, bodiless: bool) -> bool {
         match self.route.responder {
             Responder::Inference(_) | Responder::Reroute => false,
@@ -141,8 +142,8 @@ impl Admission {
         }
     }
 
-    /// Checks credential and policy again if the body took long to arrive, so that a key revoked
-    /// meanwhile does nothing. Gives the caller as it is now.
+    /// Checks credential and policy again if the body took long to arrive, so that a key that was
+    /// revoked meanwhile is refused. Returns the caller as the check now finds it.
     pub(super) async fn recheck(
         &self,
         app: &App,
@@ -170,7 +171,7 @@ impl Admission {
     }
 }
 
-/// Whether a request needs neither tables nor store: health, version, a path outside `/v1`.
+/// Whether a request needs neither key tables nor store: health, version, a path outside `/v1`.
 fn answers_always(found: &RouteMatch, open: bool) -> bool {
     match found {
         RouteMatch::Route(route, _) => route.policy == Policy::Open && route.method == Method::GET,
@@ -178,7 +179,8 @@ fn answers_always(found: &RouteMatch, open: bool) -> bool {
     }
 }
 
-/// 503 where another gateway may know more than this one: it answers nobody by its tables.
+/// Returns 503 without a valid lease: another gateway may have made changes that this gateway's
+/// tables lack.
 pub(super) fn has_lease(app: &App) -> Result<()> {
     if app.authority.is_valid() {
         return Ok(());
@@ -218,7 +220,7 @@ fn unknown_path(exchange: &HttpExchange) -> Error {
             format!("This path is not served. Served are: {}.", api::served_inference()),
         );
     }
-    // A base URL without `/v1`. Which paths serve inference is no secret.
+    // The client may have a base URL without `/v1`. Which paths serve inference is no secret.
     let meant = format!("/v1{}", exchange.path);
     let is_meant = Surface::of(&meant).is_data_plane()
         && !matches!(api::find(&exchange.method, &meant), RouteMatch::Unknown);

@@ -1,6 +1,6 @@
-//! What a call may use up, at its three moments: let in before the decision, money reserved after
-//! it, settled at the end. And what of that the client reads: `x-ratelimit-*`, in OpenAI's names
-//! and units, and `…-budget` in dollars beside them.
+//! The limits of a call, in three steps: admit before the decision, reserve money after it, settle
+//! at the end. Also the headers that tell the client what is left: `x-ratelimit-*` with OpenAI's
+//! names and units, and `…-budget` in dollars.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -24,8 +24,8 @@ use rerouter_dialect::wire::tokens;
 use rerouter_routing::{Decision, Inputs, Target};
 use rerouter_store::{ByCount, COUNTS};
 
-/// Context assumed for a model without `context` when its prompt cannot be seen whole: that of
-/// the largest usual models.
+/// Assumed context of a model without `context` if the size of the prompt is unknown: that of the
+/// largest common models.
 const CONTEXT_TOKENS: u64 = 1_000_000;
 
 static LIMIT_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-limit-budget");
@@ -61,8 +61,8 @@ pub(super) fn admit(
     })
 }
 
-/// Refuses with 429 where nothing of the caller's would be let in: a body that costs work is then
-/// not even read.
+/// Refuses with 429 if the caller's limits leave no room for any call, so that a body that costs
+/// work is not read at all.
 pub(super) fn look(
     app: &App,
     exchange: &mut HttpExchange,
@@ -86,15 +86,15 @@ fn counted(app: &App, refusal: Error) -> Error {
     refusal
 }
 
-/// Has the answer say what is left.
+/// Sets the headers that tell the client what is left.
 pub(super) fn tell(app: &App, exchange: &mut HttpExchange, remaining: &Remaining) {
     if *remaining != Remaining::default() {
         exchange.rates = headers(remaining, app.clock.now());
     }
 }
 
-/// Reserves what the call costs at the dearest of the targets that may be tried. Where one has no
-/// price there is no such sum, and a budget that cannot be kept is refused rather than ignored.
+/// Reserves the cost of the call at the most expensive target that may be tried. If a target has no
+/// price, the cost is unknown, and the call is refused rather than its budget ignored.
 pub(super) async fn reserve(
     app: &App,
     permit: &mut LimitPermit,
@@ -148,8 +148,9 @@ fn no_price(permit: &LimitPermit, target: &Target) -> Error {
     )
 }
 
-/// What the call costs at most, at the dearest target; or the first target without a price. Where
-/// the client does not limit the answer, the reserve for one answer may be cut to what is left.
+/// The largest cost of the call, at the most expensive target, or an error with the first target
+/// that has no price. If the client sets no limit on the answer, the reserve for one answer may be
+/// cut to the money that is left.
 fn dearest<'a>(
     targets: &'a [Arc<Target>],
     prompt: &Prompt,
@@ -181,7 +182,7 @@ fn dearest<'a>(
     Ok(Reserve::between(least, most))
 }
 
-/// The limit of an answer that we ask this target for, where the client gives none.
+/// The answer limit in tokens that the gateway sends to this target if the client sets none.
 fn default_limit(target: &Target, prompt: &Prompt) -> Option<u64> {
     let gives_none = || prompt.neutral().is_none_or(|request| request.max_tokens.is_none());
     match target.provider.way(prompt.endpoint)? {
@@ -196,9 +197,9 @@ fn asks_for_long_context(headers: &HeaderMap) -> bool {
     betas.filter_map(|value| value.to_str().ok()).any(|betas| betas.contains("context-1m"))
 }
 
-/// Puts what the call used in the place of what it had reserved. A good answer that does not say
-/// what it used leaves the reserve as spent. A call that got none used nothing, whatever was tried
-/// before it; if its client left while a provider worked on it, it used its estimated prompt.
+/// Replaces the reserve of a call by what the call used. If a good answer does not report its
+/// usage, the reserve counts as spent. A call without a good answer used nothing, unless its client
+/// left while a provider worked on it: then it used its estimated prompt.
 pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
     let (tokens, spent) = match &outcome.usage {
         Some(usage) => (Some(usage.total_tokens), outcome.cost_usd().map(nano_usd)),
@@ -242,8 +243,8 @@ fn usd(nano: NanoUsd) -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
-/// Puts them on an answer. Those of a provider speak of the operator's account there; beside ours
-/// they would be taken for ours.
+/// Puts the rate headers on an answer and removes the provider's: those are about the operator's
+/// account there, and clients would take them for ours.
 pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
     if rates.is_empty() {
         return;
@@ -259,7 +260,7 @@ pub(super) fn name_rates(rates: &HeaderMap, headers: &mut HeaderMap) {
     headers.extend(rates.iter().map(|(name, value)| (name.clone(), value.clone())));
 }
 
-/// As OpenAI writes durations: `20ms`, `1s`, `6m0s`, `9h0m5s`.
+/// A duration in OpenAI's format: `20ms`, `1s`, `6m0s`, `9h0m5s`.
 fn duration(time: Duration) -> String {
     let millis = time.as_micros().div_ceil(1_000);
     let (hours, minutes, seconds, rest) =

@@ -1,7 +1,7 @@
-//! What of a provider's answer may leave. This is the one place that hides our credentials in an
-//! answer that repeats them: in its headers, and in its body however that is cut. It also takes out
-//! the usage of a stream that only we asked for, and translates what has another dialect than the
-//! client's, behind the mask.
+//! The filter that every provider answer passes on its way to the client. Only here are our
+//! credentials masked if an answer repeats them, in its headers and in its body, however the body
+//! is cut into pieces. The filter also removes the usage of a stream if the client did not ask for
+//! it, and translates an answer in another dialect than the client's, after the masking.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -10,14 +10,14 @@ use super::answer_translation::{AnswerPlan, AnswerTranslation, WholeTranslation}
 use rerouter_base::secret::{Mask, StreamMask};
 use rerouter_dialect::chat::usage_strip::UsageStrip;
 
-/// By how many bytes the memory of a translated stream is counted.
+/// The memory of a translated stream is counted in steps of this many bytes.
 const HELD_STEP: usize = 4 << 10;
 
 /// Puts stars in the place of our credentials in the headers of an answer.
 pub(super) fn mask_headers(headers: &mut HeaderMap, credentials: &Mask) {
     for value in headers.values_mut().filter(|value| credentials.matches(value.as_bytes())) {
         let masked = credentials.mask(Bytes::copy_from_slice(value.as_bytes()));
-        // A star is valid wherever another visible character is.
+        // Headers allow a star wherever they allow another visible character.
         *value = HeaderValue::from_maybe_shared(masked).unwrap_or(HeaderValue::from_static("*"));
     }
 }
@@ -37,15 +37,15 @@ impl AnswerFilter {
         AnswerFilter { translation, ..AnswerFilter::default() }
     }
 
-    /// Whether this piece, the next of the body, leaves unchanged. `strips`: usage is taken out.
+    /// Whether `piece`, the next of the body, passes unchanged. `strips`: usage is removed.
     pub(super) fn passes(&self, piece: &[u8], credentials: Option<&Mask>, strips: bool) -> bool {
         !strips
             && self.translation.is_none()
             && credentials.is_none_or(|credentials| self.mask.passes(credentials, piece))
     }
 
-    /// Takes the next piece of the body, the last one where `end`, and gives the bytes that may
-    /// leave. The others wait for more.
+    /// Takes the next piece of the body, the last one if `end`, and returns the bytes that are
+    /// ready for the client. The filter keeps the others until more comes.
     pub(super) fn feed(
         &mut self,
         piece: Bytes,
@@ -61,7 +61,8 @@ impl AnswerFilter {
             left = joined(left, self.mask.finish());
         }
         if let Some(translation) = &mut self.translation {
-            // What a provider escaped is decoded only there.
+            // The translation decodes what the provider escaped, so credentials can appear only
+            // now.
             let left = translation.feed(&left, end);
             return match credentials {
                 Some(credentials) => credentials.mask(left),
@@ -77,7 +78,7 @@ impl AnswerFilter {
         left
     }
 
-    /// The translation that keeps the answer until it is whole, if there is one.
+    /// The translation, if it keeps the answer until it is whole.
     pub(super) fn whole(&self) -> Option<&WholeTranslation> {
         match &self.translation {
             Some(AnswerTranslation::Whole(whole)) => Some(whole),
@@ -85,8 +86,8 @@ impl AnswerFilter {
         }
     }
 
-    /// Bytes that are kept to be translated, of a stream in whole steps: they change with each
-    /// event.
+    /// Bytes kept for translation. For a stream the number is rounded up to a multiple of
+    /// [`HELD_STEP`], because the exact number changes with each event.
     pub(super) fn held(&self) -> usize {
         match &self.translation {
             Some(AnswerTranslation::Stream { translator, .. }) => {
@@ -97,7 +98,7 @@ impl AnswerFilter {
         }
     }
 
-    /// Ends a translated stream for which there is no memory. Gives its last event.
+    /// Ends a translated stream for lack of memory. Returns its last event.
     pub(super) fn give_up(&mut self) -> Bytes {
         let mut event = Vec::new();
         if let Some(AnswerTranslation::Stream { translator, failed }) = &mut self.translation {
@@ -107,14 +108,14 @@ impl AnswerFilter {
         event.into()
     }
 
-    /// Whether a stream was given up: what came is no stream of the provider's dialect, or an
-    /// error.
+    /// Whether a translated stream was given up: its bytes are not in the provider's dialect, or
+    /// are an error.
     pub(super) fn is_given_up(&self) -> bool {
         matches!(self.translation, Some(AnswerTranslation::Stream { failed: true, .. }))
     }
 
-    /// The last event of a translated stream that broke off, in the client's dialect; empty if the
-    /// client has one already.
+    /// The last event of a translated stream that broke off, in the client's dialect. Empty if the
+    /// client already has a last event.
     pub(super) fn break_off(&mut self) -> Option<Bytes> {
         match &mut self.translation {
             Some(AnswerTranslation::Stream { translator, .. }) => {

@@ -1,5 +1,5 @@
-//! A provider's answer on its way into the client's dialect. A stream is translated as it comes; a
-//! document, and an error, once it is whole.
+//! Translates a provider's answer into the client's dialect: a stream piece by piece, a document or
+//! an error once it is whole.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue};
@@ -11,7 +11,7 @@ use rerouter_dialect::translate_answer::{
 };
 use rerouter_dialect::usage::Usage;
 
-/// Names what a translation has left out: members of the request, and of the answer.
+/// The header that lists what a translation left out: members of the request and of the answer.
 pub(super) static DROPPED: HeaderName = HeaderName::from_static("x-rerouter-dropped");
 
 /// How the answer to an attempt is translated.
@@ -19,15 +19,16 @@ pub(super) static DROPPED: HeaderName = HeaderName::from_static("x-rerouter-drop
 pub(super) struct AnswerPlan {
     pub(super) from: Dialect,
     pub(super) to: Dialect,
-    /// It is a count of tokens.
+    /// Whether the answer is a count of tokens.
     pub(super) counts: bool,
     pub(super) context: AnswerContext,
-    /// Members of the client's request that the provider has not got.
+    /// Members of the client's request that the provider's dialect lacks.
     pub(super) dropped: Vec<String>,
 }
 
 impl AnswerPlan {
-    /// What was left out, as a header; `None` if it is nothing. `more` is of the answer.
+    /// The header that lists what was left out; `None` if nothing was. `more` lists members of the
+    /// answer.
     pub(super) fn dropped_header(&self, more: &[&'static str]) -> Option<HeaderValue> {
         let mut names: Vec<&str> = Vec::new();
         for name in self.dropped.iter().map(String::as_str).chain(more.iter().copied()) {
@@ -43,13 +44,13 @@ impl AnswerPlan {
 pub(super) enum AnswerTranslation {
     Stream {
         translator: Box<StreamTranslator>,
-        /// It ended with an error before the provider's bytes did.
+        /// The stream ended with an error before the provider's bytes ended.
         failed: bool,
     },
     Whole(Box<WholeTranslation>),
 }
 
-/// The translation of an answer that is no stream of success.
+/// The translation of a whole document: any answer but a successful stream.
 pub(super) struct WholeTranslation {
     plan: AnswerPlan,
     status: u16,
@@ -57,7 +58,7 @@ pub(super) struct WholeTranslation {
     body: BytesMut,
     usage: Option<Usage>,
     dropped: Option<HeaderValue>,
-    /// The status of an answer of success that is none.
+    /// The error status of an answer that came with a status of success.
     failed_as: Option<u16>,
 }
 
@@ -78,7 +79,8 @@ impl AnswerTranslation {
         }))
     }
 
-    /// Takes the next piece, the last one where `end`, and gives what it amounts to.
+    /// Takes the next piece, the last one if `end`, and returns the translated bytes that are
+    /// ready.
     pub(super) fn feed(&mut self, piece: &[u8], end: bool) -> Bytes {
         match self {
             AnswerTranslation::Stream { translator, failed } => {
@@ -125,23 +127,23 @@ impl WholeTranslation {
         error_body(self.plan.to, failure)
     }
 
-    /// The provider's bytes that are kept.
+    /// Number of the provider's bytes that are kept.
     pub(super) fn held(&self) -> usize {
         self.body.len()
     }
 
-    /// The usage, by the provider's bytes.
+    /// The usage that the provider reported.
     pub(super) fn usage(&self) -> Option<Usage> {
         self.usage
     }
 
-    /// The header that names what was left out, if the answer has added to it.
+    /// The header that lists what was left out, if the answer added to the list.
     pub(super) fn dropped(&self) -> Option<&HeaderValue> {
         self.dropped.as_ref()
     }
 
-    /// The status of the error that stands in an answer of success, or of an answer that cannot be
-    /// read.
+    /// The error status of an answer that holds an error, or cannot be read, although its status is
+    /// a success.
     pub(super) fn failed_as(&self) -> Option<u16> {
         self.failed_as
     }

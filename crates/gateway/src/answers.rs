@@ -22,11 +22,12 @@ use rerouter_base::interface::Surface;
 use rerouter_core::app::App;
 use rerouter_dialect::{chat, messages};
 
-/// Bytes that a call takes while its whole answer waits, without the answer itself.
+/// Bytes of memory that a call takes while its whole answer waits to be read, without the answer.
 const UNREAD_ANSWER: usize = 16 << 10;
-/// Bytes of a whole answer that a client reads within [`UNREAD_TIME`], or all of a smaller one.
+/// A client must read this many bytes of a whole answer, or all of a smaller one, within
+/// [`UNREAD_TIME`].
 const UNREAD_PIECE: usize = 64 << 10;
-/// Longest wait for a client that reads none of a whole answer.
+/// Longest wait for a client that does not read a whole answer.
 pub(super) const UNREAD_TIME: Duration = Duration::from_secs(10);
 
 /// An error in the envelope of its surface.
@@ -90,7 +91,7 @@ pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Val
     }
 }
 
-/// The code of an error in the access log: the one in the client's envelope, if it has one.
+/// The error code in the access log: the code in the client's envelope, if it has one.
 pub(super) fn word(surface: Surface, error: &Error) -> &'static str {
     let row = error.kind().row();
     if surface.is_data_plane() { row.openai_code.unwrap_or(row.word) } else { row.word }
@@ -108,13 +109,13 @@ fn challenges(surface: Surface) -> &'static [&'static str] {
     }
 }
 
-/// The id of the request, on every answer.
+/// The header with the id of the request, on every answer.
 pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The id of a request, by the name that Anthropic's API has for it.
+/// The header with the id of the request in Anthropic's API.
 pub(super) static ANTHROPIC_REQUEST_ID: HeaderName = messages::REQUEST_ID_HEADER;
 
-/// Writes a whole answer and gives the bytes of its body. Without `keep` it announces that the
-/// connection closes. Fails where the client does not read.
+/// Writes a whole answer and returns the number of bytes in its body. Without `keep`, the answer
+/// announces that the connection closes. Fails if the client does not read.
 pub(super) async fn write(
     app: &App,
     session: &mut ServerSession,
@@ -149,14 +150,14 @@ pub(super) async fn write(
     Ok(length)
 }
 
-/// Ends a write that the client does not take: Pingora's own timeout is for bodies only.
+/// Ends a write after [`UNREAD_TIME`]: Pingora's own timeout covers bodies only.
 pub(super) async fn in_time<T>(
     writing: impl Future<Output = pingora::Result<T>>,
 ) -> pingora::Result<T> {
     timeout(UNREAD_TIME, writing).await.unwrap_or_else(|_| unread())
 }
 
-/// The error of an answer that ends because its client does not read it.
+/// The error that ends an answer because its client does not read.
 pub(super) fn unread<T>() -> pingora::Result<T> {
     let why = "the client does not read";
     Err(pingora::Error::explain(ErrorType::WriteTimedout, why).into_down())
@@ -167,7 +168,7 @@ pub(super) fn peer(session: &ServerSession) -> Option<IpAddr> {
     Some(session.client_addr()?.as_inet()?.ip().to_canonical())
 }
 
-/// Writes an error where Pingora could not parse the head; the connection closes.
+/// Writes an error for a head that Pingora could not parse. The connection closes.
 pub(super) async fn write_unparsed(session: &mut ServerSession, response: Response<Bytes>) {
     let (parts, body) = response.into_parts();
     let Ok(mut head) = ResponseHeader::build(parts.status, Some(4)) else { return };

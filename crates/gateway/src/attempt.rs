@@ -13,13 +13,13 @@ use super::peers::Peers;
 use super::resolver::ResolveError;
 use rerouter_store::PanicPoint;
 
-/// Begins the next attempt: takes the permit of its target and gives the address to connect to.
+/// Begins the next attempt: takes the permit of its target and returns the address to connect to.
 pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<HttpPeer>> {
     let target = call
         .begin_attempt()
         .ok_or_else(|| Error::explain(ErrorType::InternalError, "the plan is used up"))?;
     if call.answers_itself(&target) {
-        // The engine ends here; what is left is to write the answer.
+        // Pingora's work ends here: the answer only has to be written.
         let mut over = Error::explain(ErrorType::InternalError, "answered with an estimate");
         over.set_retry(false);
         return Err(over);
@@ -50,7 +50,7 @@ pub(super) fn failed(
 ) -> Box<Error> {
     let Some(call) = call else { return error };
     if call.progress().relay.has_said_all() {
-        // The answer is whole: only the framing is wrong, or the client did not wait for its end.
+        // The answer is whole: only its framing is broken, or the client left before its end.
         error.set_retry(false);
         return error;
     }
@@ -58,7 +58,7 @@ pub(super) fn failed(
     let stale = reused && failure == AttemptFailure::Cut;
     let again = call.attempt_failed(failure, stale);
     if failure != AttemptFailure::ClientGone {
-        // Our deadlines come as errors of the client's side, though the provider is at fault.
+        // Pingora blames the client's side for our deadlines, though the provider is at fault.
         error.as_up();
     }
     error.set_retry(again);
@@ -67,7 +67,7 @@ pub(super) fn failed(
 
 fn classify(call: &InferenceCall, error: &Error) -> AttemptFailure {
     match error.etype() {
-        // A status that came counts, also where the rest of that answer never did.
+        // A status that came counts, even if the rest of the answer did not come.
         ErrorType::Custom(NO_FIRST_CONTENT | OVER_TIME) => {
             refused(call).unwrap_or(AttemptFailure::Timeout)
         }

@@ -17,7 +17,7 @@ use rerouter_routing::health::{
     AttemptOutcome, AttemptPermit, BreakerChange, IsolatedCooldowns, PermitRefusal, TripReason,
 };
 
-/// Holds the permit of the target, and counts in the gauge of attempts in flight, until it is
+/// Holds the permit of the target and counts in the gauge of attempts in flight, until it is
 /// dropped.
 pub(super) struct AttemptGuard {
     app: Arc<App>,
@@ -28,7 +28,8 @@ pub(super) struct AttemptGuard {
 }
 
 impl AttemptGuard {
-    /// Takes the permit. What a replay or a shadow learns of the target's health goes to `apart`.
+    /// Takes the permit. With `apart`, the target's health as this attempt finds it is noted there
+    /// only, as for a replay or a shadow.
     pub(super) fn begin(
         app: &Arc<App>,
         target: &Arc<Target>,
@@ -62,8 +63,8 @@ impl AttemptGuard {
         }
     }
 
-    /// Ends the attempt, `took` after the start. Gives whether another key of the provider may do
-    /// better.
+    /// Ends the attempt, `took` after the start. Returns whether another key of the provider may
+    /// succeed.
     pub(super) fn end(
         mut self,
         failure: Option<AttemptFailure>,
@@ -72,7 +73,7 @@ impl AttemptGuard {
     ) -> bool {
         let Some(permit) = self.permit.take() else { return false };
         let now = self.app.clock.now();
-        // A refusal may have been passed on as an answer when there was no other target.
+        // A refusal may have been passed on as an answer because there was no other target.
         let failure = failure.or_else(|| relay.refused());
         let ending = match failure {
             None => AttemptOutcome::Answered,

@@ -1,5 +1,5 @@
-//! Background work on providers: their names are looked up again, so that no call waits for that,
-//! and health checks are made where the routing document asks for them.
+//! Background work on providers: DNS look-ups of their names, so that calls do not wait for them,
+//! and health checks as the routing document asks for them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use rerouter_base::bounds;
 use rerouter_core::app::App;
 use rerouter_routing::{HealthCheck, NODES, Provider, ProviderIdentity};
 
-/// Longest time of a health check: a slower provider is not well.
+/// Longest time of a health check: a provider that takes longer is unhealthy.
 const HEALTH_CHECK_TIME: Duration = Duration::from_secs(10);
 /// Time between two looks for due health checks and DNS look-ups.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ pub(crate) struct BackgroundWork {
     connector: Arc<Connector>,
 }
 
-/// A provider by its name and identity: with another endpoint or credential it is another.
+/// A provider by its name and identity: with another endpoint or credential it is another provider.
 type ProviderKey = (Arc<str>, ProviderIdentity);
 
 fn key_of(provider: &Provider) -> ProviderKey {
@@ -49,7 +49,7 @@ fn key_of(provider: &Provider) -> ProviderKey {
 enum ProviderHealth {
     Healthy,
     Unhealthy(&'static str),
-    /// It answered 401, 403 or 429, which says nothing of its health.
+    /// The provider answered 401, 403 or 429, which says nothing about its health.
     Unclear,
 }
 
@@ -63,7 +63,8 @@ impl BackgroundWork {
         tokio::join!(self.renew_names(), self.check_health());
     }
 
-    /// Keeps the names of the live document in the resolver's cache, and no others.
+    /// Renews the addresses of the live document's providers in the resolver's cache, and drops all
+    /// others.
     async fn renew_names(&self) {
         let mut tick = tokio::time::interval(UPKEEP_INTERVAL);
         let mut tried: HashMap<(String, u16), Instant> = HashMap::new();
@@ -111,7 +112,7 @@ impl BackgroundWork {
             tokio::select! {
                 _ = tick.tick() => {}
                 Some(done) = asking.join_next(), if !asking.is_empty() => {
-                    // A check that panicked is over as well, but it names no provider.
+                    // A check that panicked has ended too, but names no provider.
                     if let Ok((who, found)) = done {
                         asked.remove(&who);
                         let before = last.get(&who).copied();
@@ -151,8 +152,8 @@ impl BackgroundWork {
         }
     }
 
-    /// Passes the result on to the provider's targets in the live document. One of an endpoint that
-    /// the provider has left is dropped.
+    /// Passes the result on to the provider's targets in the live document, unless the provider has
+    /// another endpoint by now.
     fn judge(&self, asked: &ProviderKey, found: ProviderHealth, before: Option<ProviderHealth>) {
         let (live, now) = (self.app.live(), self.app.clock.now());
         let is_asked =
@@ -214,7 +215,7 @@ async fn status(
 ) -> pingora::Result<StatusCode> {
     let unknown = |_| Error::explain(ErrorType::ConnectError, "no address");
     let mut peer = peers.peer(provider).await.map_err(unknown)?;
-    // Servers of HTTP/2 over TLS speak HTTP/1.1 too, and one request needs no streams.
+    // Providers with HTTP/2 over TLS speak HTTP/1.1 too, and one request needs no streams.
     peer.options.alpn = ALPN::H1;
     let (mut session, _) = connector.get_http_session(&*peer).await?;
     session.set_read_timeout(Some(HEALTH_CHECK_TIME));

@@ -1,4 +1,4 @@
-//! One inference call as Pingora's hooks and the session wrap share it: its plan, its request, and
+//! One inference call, shared by Pingora's hooks and the session wrap: its plan, its request, and
 //! the progress of its attempts. The lock is held while one batch is handled, never across an
 //! await.
 
@@ -30,14 +30,14 @@ use rerouter_routing::Target;
 use rerouter_routing::health::{IsolatedCooldowns, RetryBudget};
 use rerouter_store::PanicPoint;
 
-/// Bytes that a provider's answer takes while it waits, beside its copy for the capture: what is
-/// read ahead of the client.
+/// Memory in bytes that a waiting answer takes for what is read ahead of the client. The copy for
+/// the capture comes on top.
 const UNREAD_STREAM: usize = 512 << 10;
 /// Time between two checks of a node's lease by a request that waits for it.
 const NODE_LEASE_CHECK: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
-    /// The call that Pingora's proxy runs, for the hooks' context.
+    /// The call that Pingora's proxy runs, for [`HookContext`](super::HookContext).
     pub(super) static CALL: Arc<InferenceCall>;
 }
 
@@ -47,11 +47,11 @@ pub(super) struct InferenceCall {
     pub(super) mode: Mode,
     pub(super) plan: CallPlan,
     pub(super) request: SentRequest,
-    /// What is left of the caller's rate limits, as headers of the answer.
+    /// The headers of the answer that tell what is left of the caller's limits.
     pub(super) rates: HeaderMap,
     /// Whether the answer is captured.
     pub(super) captured: bool,
-    /// Its trace, which providers continue; `None` where no traces are exported.
+    /// The trace of the call, which providers continue; `None` if no traces are exported.
     pub(super) trace: Option<Arc<TraceContext>>,
     /// Estimated tokens of the prompt.
     pub(super) prompt_tokens: u64,
@@ -63,54 +63,54 @@ pub(super) struct InferenceCall {
 /// How far the call has come.
 #[derive(Default)]
 pub(super) struct CallProgress {
-    /// The entry of the plan that is in use, or to use next.
+    /// The index in the plan of the entry in use, or of the next one.
     index: usize,
-    /// Whom each attempt asked, the present one last.
+    /// The target of each attempt; the current one is last.
     asked: Vec<AskedTarget>,
     pub(super) attempts: Vec<Attempt>,
-    /// When each of them was made, where that is traced.
+    /// The start of each attempt, if the call is traced.
     pub(super) steps: Option<Vec<AttemptStep>>,
-    /// How long the last of them took.
+    /// How long the last attempt took.
     pub(super) took: Duration,
-    /// Attempts that asked nobody, because the target's permit was gone.
+    /// Attempts that never reached their target, because its permit was refused.
     barred: usize,
     started: Option<Instant>,
     in_flight: Option<AttemptGuard>,
-    /// What a replay or a shadow learns of the health of targets: it stays apart from live traffic.
+    /// The cooldowns of a replay or a shadow, kept apart from live traffic.
     apart: Option<Arc<IsolatedCooldowns>>,
     deadline: Option<Instant>,
-    /// The present attempt is connected: the provider may have the request.
+    /// The current attempt is connected: the provider may have the request.
     connected: bool,
     /// A dead connection of the pool was replaced once for this target.
     stale_replaced: bool,
     pub(super) failure: Option<AttemptFailure>,
     pub(super) relay: Relay,
-    /// The request in the neutral form, where a target may need it.
+    /// The request in the neutral form, if a target may need that.
     pub(super) neutral: Option<NeutralForm>,
-    /// How the answer to the present attempt is translated; `None` where it is not.
+    /// How the answer to the current attempt is translated; `None` if it is not.
     pub(super) translation: Option<Box<AnswerPlan>>,
     /// The caller's slot among the concurrent requests.
     pub(super) slot: Option<ConcurrencySlot>,
-    /// The engine, or a hook in it, panicked.
+    /// Pingora's proxy, or a hook in it, panicked.
     panicked: bool,
 }
 
-/// The target that an attempt asks, and the node behind it.
+/// The target of an attempt, and the node behind the target.
 #[derive(Clone)]
 pub(super) struct AskedTarget {
     pub(super) target: Arc<Target>,
     pub(super) node: Option<NodeId>,
-    /// The entry of the plan.
+    /// The index of the entry in the plan.
     index: usize,
 }
 
 impl CallProgress {
-    /// The target of the present attempt, or of the last one.
+    /// The target of the current attempt, or of the last one.
     pub(super) fn current(&self) -> Option<&Arc<Target>> {
         self.asked.last().map(|asked| &asked.target)
     }
 
-    /// Who gave the answer, if somebody did.
+    /// The target that answered, if any did.
     pub(super) fn served(&self) -> Option<&AskedTarget> {
         let index = if self.relay.committed {
             self.relay.target
@@ -120,8 +120,8 @@ impl CallProgress {
         self.asked.get(index)
     }
 
-    /// Whom the client left without an answer: a connected attempt that was not refused. The
-    /// provider may bill it.
+    /// The target that was still working when the client left: connected, and without a refusal.
+    /// Its provider may bill the request.
     pub(super) fn left_behind(&self) -> Option<&AskedTarget> {
         let is_left = self.failure == Some(AttemptFailure::ClientGone)
             && self.connected
@@ -130,7 +130,7 @@ impl CallProgress {
         if is_left { self.asked.last() } else { None }
     }
 
-    /// Takes an answer of ours in the place of the present target's, which is not asked.
+    /// Sets the gateway's own answer in place of the current target's. The target is not asked.
     pub(super) fn answer_ourselves(&mut self, headers: HeaderMap, body: Bytes) {
         self.started = None;
         let index = usize::MAX;
@@ -138,8 +138,8 @@ impl CallProgress {
         self.relay.answer = Some(answer);
     }
 
-    /// Adds the present attempt to the list. Gives whether another key of the provider may do
-    /// better.
+    /// Adds the current attempt to the list. Returns whether another key of the provider may
+    /// succeed.
     pub(super) fn note_attempt(&mut self, failure: Option<AttemptFailure>) -> bool {
         let in_flight = self.in_flight.take();
         let (Some(asked), Some(started)) = (self.asked.last(), self.started.take()) else {
@@ -192,7 +192,7 @@ impl InferenceCall {
         }
     }
 
-    /// Makes its attempts parts of this trace.
+    /// Makes the attempts part of this trace.
     pub(super) fn traced(&mut self, trace: Option<&Arc<TraceContext>>) {
         let Some(trace) = trace else { return };
         self.trace = Some(Arc::clone(trace));
@@ -215,19 +215,19 @@ impl InferenceCall {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Notes that the engine panicked: the present attempt ends.
+    /// Notes that Pingora's proxy panicked: the current attempt ends.
     pub(super) fn panics(&self) {
         self.progress().panicked = true;
         self.attempt_failed(AttemptFailure::Internal, false);
     }
 
-    /// Whether the engine panicked: then nothing that the progress says of written bytes is
-    /// reliable.
+    /// Whether Pingora's proxy panicked. Then the progress no longer tells reliably what was
+    /// written.
     pub(super) fn has_panicked(&self) -> bool {
         self.progress().panicked
     }
 
-    /// The headers of the present attempt's request, but for what differs between calls.
+    /// The headers of the current attempt's request, without those that differ from call to call.
     pub(super) fn headers(&self) -> Option<HeaderMap> {
         self.progress().in_flight.as_ref().and_then(AttemptGuard::headers).cloned()
     }
@@ -237,8 +237,8 @@ impl InferenceCall {
         self.progress().current().cloned()
     }
 
-    /// Begins an attempt and gives its target; `None` where the plan is used up. What the attempt
-    /// before it left is dropped.
+    /// Begins an attempt and returns its target; `None` if the plan is used up. Drops the answer of
+    /// the attempt before.
     pub(super) fn begin_attempt(&self) -> Option<Arc<Target>> {
         let mut progress = self.progress();
         if progress.in_flight.is_none() {
@@ -256,8 +256,8 @@ impl InferenceCall {
         Some(target)
     }
 
-    /// Whom the next attempt asks: the entry of the plan, and where nodes serve it, the least
-    /// loaded node not asked yet. Nodes that may be asked now come first.
+    /// Chooses the target of the next attempt: the current entry of the plan and, if nodes serve
+    /// it, the least loaded node that was not asked yet. Nodes that may be asked now come first.
     fn next(&self, progress: &CallProgress) -> Option<AskedTarget> {
         let planned = self.plan.targets.get(progress.index)?;
         let asked = |target: Arc<Target>, node: Option<NodeId>| AskedTarget {
@@ -290,7 +290,7 @@ impl InferenceCall {
         ready
     }
 
-    /// Whether another node may be asked now for the present entry of the plan.
+    /// Whether another node may be asked now for the current entry of the plan.
     fn another_node(&self, progress: &CallProgress) -> bool {
         let free = |planned: &Arc<Target>| {
             let now = self.app.clock.now();
@@ -302,8 +302,8 @@ impl InferenceCall {
             .is_some_and(|planned| planned.is_on_nodes() && free(planned))
     }
 
-    /// Whether the recipe allows one more attempt after `made`. Barred attempts do not count, up to
-    /// [`ATTEMPTS_MAX`].
+    /// Whether the recipe allows one more attempt after `made` attempts. Barred attempts count only
+    /// towards [`ATTEMPTS_MAX`].
     fn may_attempt(&self, progress: &CallProgress, made: usize) -> bool {
         made.saturating_sub(progress.barred) < self.plan.retry.attempts && made < ATTEMPTS_MAX
     }
@@ -314,7 +314,7 @@ impl InferenceCall {
         if target.is_on_nodes() && progress.asked.last().is_none_or(|asked| asked.node.is_none()) {
             return Err(AttemptFailure::NoNode);
         }
-        // A fresh connection in place of a dead one continues the same attempt.
+        // A new connection in place of a dead one belongs to the same attempt.
         if progress.in_flight.is_none() {
             let node = progress.asked.last().and_then(|asked| asked.node.clone());
             let apart = self.collects().then(|| progress.apart.get_or_insert_default().clone());
@@ -336,7 +336,7 @@ impl InferenceCall {
     }
 
     /// Resolves when the lease of the asked node has lapsed before any content, if another target
-    /// could be asked. A machine that died sends no reset.
+    /// can be asked: a machine that died sends no reset.
     pub(super) async fn node_lapsed(&self) {
         let node = self.progress().asked.last().and_then(|asked| asked.node.clone());
         let Some(node) = node else { return std::future::pending().await };
@@ -353,15 +353,15 @@ impl InferenceCall {
         }
     }
 
-    /// The deadline of the attempt, and whether it is the one for the whole answer (`true`) or for
-    /// its first content.
+    /// The deadline of the attempt: `true` if it is the one for the whole answer, `false` if it is
+    /// the one for the first content.
     pub(super) fn deadline(&self) -> (Instant, bool) {
         let progress = self.progress();
         let started = progress.started.unwrap_or_else(Instant::now);
         let total = started
             + progress.current().map_or(Duration::ZERO, |target| target.provider.timeouts.total);
-        // A collected answer, or a document, is committed only at its end. Its first content may
-        // have come all the same.
+        // A collected answer, or a document, is committed only at its end, but its first content
+        // may be here already.
         let begun = (self.collects() || progress.relay.is_document())
             && progress.relay.first_content.is_some()
             && progress.relay.refused().is_none();
@@ -379,7 +379,8 @@ impl InferenceCall {
         self.mode == Mode::Collect
     }
 
-    /// Notes that the end of the answer is about to be written: the client may ask for its capture.
+    /// Notes that the end of the answer is about to be written: from now on the client may ask for
+    /// the capture.
     pub(super) fn ends(&self) {
         self.app.captures.pending().ends(&self.id);
     }
@@ -389,19 +390,19 @@ impl InferenceCall {
         self.progress().relay.complete = true;
     }
 
-    /// Bytes that the answer holds while its client does not read.
+    /// Bytes in memory for the answer while its client does not read.
     pub(super) fn unread(&self) -> usize {
         UNREAD_STREAM + self.progress().relay.body.capacity()
     }
 
-    /// Ends an answer whose client does not read: its copy goes, too.
+    /// Ends an answer whose client does not read, and drops the copy for the capture.
     pub(super) fn not_read<T>(&self) -> pingora::Result<T> {
         let relay = &mut self.progress().relay;
         (relay.body, relay.body_truncated) = (BytesMut::new(), true);
         answers::unread()
     }
 
-    /// Judges a batch of the provider's answer.
+    /// Decides what happens to a batch of the provider's answer.
     pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> RelayVerdict {
         let mut progress = self.progress();
         let progress = &mut *progress;
@@ -411,7 +412,7 @@ impl InferenceCall {
         let translation = progress.translation.as_deref();
         let rules = Rules {
             mode: self.mode,
-            // After the commit nothing depends on it.
+            // After the commit `has_next` changes nothing.
             has_next: !progress.relay.committed
                 && AttemptFailure::InBand.fails_over(&self.plan.retry.on)
                 && self.has_next(progress),
@@ -432,7 +433,8 @@ impl InferenceCall {
             in_flight.content(started.elapsed());
         }
         if ends && matches!(verdict, RelayVerdict::Forward { then: None, .. }) {
-            // Before the end is written: a client that has read it may ask again at once.
+            // The slot is freed before the end is written: a client that has read the end may ask
+            // again at once.
             progress.slot = None;
         }
         if let RelayVerdict::Forward { tasks, .. } = &verdict
@@ -443,7 +445,7 @@ impl InferenceCall {
         verdict
     }
 
-    /// Whether one more target could be tried after the present attempt.
+    /// Whether one more target could be tried after the current attempt.
     fn has_next(&self, progress: &CallProgress) -> bool {
         let more = self.may_attempt(progress, progress.attempts.len() + 1)
             && (progress.index + 1 < self.plan.targets.len() || self.another_node(progress));
@@ -457,17 +459,17 @@ impl InferenceCall {
         }
     }
 
-    /// Notes that the attempt failed. Gives whether another one follows: at the next target, or at
-    /// the same with another key or on a fresh connection.
+    /// Notes that the attempt failed. Returns whether another attempt follows: at the next target,
+    /// at the same target with another key, or on a new connection.
     pub(super) fn attempt_failed(&self, failure: AttemptFailure, stale_connection: bool) -> bool {
         let mut progress = self.progress();
         if stale_connection && !progress.stale_replaced && progress.relay.status.is_none() {
             progress.stale_replaced = true;
             return true;
         }
-        // A client that leaves after an attempt has failed leaves nobody behind.
+        // If an attempt failed before the client left, no provider works for the client any more.
         progress.connected &= failure == AttemptFailure::ClientGone;
-        // The same entry of the plan again, with another key or at another node.
+        // Retries the same entry of the plan with another key or at another node.
         let another = progress.note_attempt(Some(failure)) || self.another_node(&progress);
         let more = another || progress.index + 1 < self.plan.targets.len();
         let may = !progress.relay.committed

@@ -1,6 +1,6 @@
-//! Checks the framing of chunked request bodies. Pingora reads them, and accepts a bare line feed
-//! or carriage return as the end of a line, which other readers do not. This checks the bytes on
-//! their way to Pingora and fails the body where it finds one.
+//! Checks the framing of chunked request bodies. Pingora's reader accepts a bare line feed or
+//! carriage return as the end of a line; other readers do not. This check sees the bytes before
+//! Pingora does, and fails the body at the first such line end.
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
@@ -16,23 +16,23 @@ use pingora::protocols::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The place of the next byte in a chunked body (RFC 9112 section 7.1).
+/// Position of the next byte in a chunked body (RFC 9112 section 7.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ChunkState {
-    /// In the size of a chunk, with its value so far.
+    /// In the size of a chunk; the value is the size so far.
     Size(Option<u64>),
-    /// In the extension after the size.
+    /// In the chunk extension; the value is the size of the chunk.
     Extension(u64),
-    /// After the carriage return of that line.
+    /// After the carriage return of the size line; the value is the size of the chunk.
     SizeEnd(u64),
-    /// In the data, with the bytes that are left.
+    /// In the data; the value is the number of bytes left.
     Data(u64),
     DataEnd,
-    /// After the carriage return there.
+    /// After the carriage return behind the data.
     DataFeed,
-    /// In a line of the trailer section; whether it has any bytes.
+    /// In a line of the trailer section; the value tells whether the line has any bytes.
     Trailer(bool),
-    /// After the carriage return of that line.
+    /// After the carriage return of a trailer line.
     TrailerEnd(bool),
     #[default]
     Over,
@@ -43,12 +43,12 @@ enum ChunkState {
 pub(super) struct ChunkFraming(ChunkState);
 
 impl ChunkFraming {
-    /// At the start of a body.
+    /// Starts before the first byte of a body.
     pub(super) fn new() -> Self {
         ChunkFraming(ChunkState::Size(None))
     }
 
-    /// Reads the next bytes. `false`: the framing is broken.
+    /// Reads the next bytes. Returns `false` if the framing is broken.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
         while let Some((byte, rest)) = bytes.split_first() {
             if let ChunkState::Data(left) = self.0 {
@@ -89,7 +89,7 @@ impl ChunkFraming {
     }
 }
 
-/// A connection whose present request has a chunked body.
+/// A connection whose current request has a chunked body.
 #[derive(Debug)]
 pub(super) struct ChunkedStream {
     inner: Stream,
@@ -159,7 +159,7 @@ impl AsyncWrite for ChunkedStream {
     }
 }
 
-// The rest of what Pingora needs of a connection.
+// The other traits that Pingora requires of a connection.
 
 #[async_trait]
 impl Shutdown for ChunkedStream {

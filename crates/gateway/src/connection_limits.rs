@@ -1,6 +1,6 @@
-//! Limits on concurrent connections, in all and from one network. Behind them is a small reserve of
-//! slots for one request each: a flood that fills every slot does not lock out health checks and
-//! management.
+//! Limits on concurrent connections, in total and per network. A small reserve of slots comes on
+//! top, for one request each, so that a flood that fills every slot does not lock out health checks
+//! and management.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,16 +10,16 @@ use tokio::sync::Notify;
 
 use rerouter_base::unread;
 
-/// Denominator of the share of connections in reserve: those without a place, waiting for their
-/// one request. Health and management find room among them.
+/// The reserve is the number of slots divided by this. Health checks and management calls find room
+/// in the reserve when all other slots are taken.
 const RESERVE_PART: usize = 4;
-/// Smallest reserve: some probes and an admin.
+/// Smallest reserve: enough for some probes and an admin.
 const RESERVE_MIN: usize = 16;
-/// Largest reserve: it costs memory and descriptors beyond `limits.connections`.
+/// Largest reserve: its connections take memory and descriptors beyond `limits.connections`.
 const RESERVE_MAX: usize = 128;
 
-/// The limits of one service. Each connection has a slot from accept to its end, and each further
-/// stream of HTTP/2 one of its own: it may need a connection to a provider as well.
+/// The limits of one service. Each connection holds a slot from accept to its end. Each further
+/// HTTP/2 stream takes a slot too, because the stream may need a connection to a provider.
 pub(super) struct ConnectionLimiter {
     most: usize,
     share: usize,
@@ -39,23 +39,23 @@ struct TakenSlots {
 struct ReserveSlot {
     number: u64,
     network: Option<IpAddr>,
-    /// Its request is being answered: it cannot be revoked.
+    /// The request is being answered: the slot cannot be revoked.
     kept: bool,
     /// Notified when the slot is revoked.
     revoked: Arc<Notify>,
 }
 
-/// Why there is no slot: the limit that is reached.
+/// The limit that refused a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionRefusal {
     /// All slots are taken.
     All,
-    /// The address has its share.
+    /// The address already has its share.
     Address,
 }
 
 impl ConnectionRefusal {
-    /// Its label in metrics.
+    /// The label in metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             ConnectionRefusal::All => "all",
@@ -68,12 +68,12 @@ impl ConnectionRefusal {
 pub(super) struct ConnectionSlot {
     limiter: Arc<ConnectionLimiter>,
     network: Option<IpAddr>,
-    /// For a reserve slot: its number, and what is notified when the slot is revoked.
+    /// For a reserve slot: the slot's number, and what is notified when the slot is revoked.
     reserve: Option<(u64, Arc<Notify>)>,
 }
 
 impl ConnectionLimiter {
-    /// `most` slots, of which one address has at most `share`.
+    /// Allows `most` slots in total, and at most `share` of them for one address.
     pub(super) fn new(most: usize, share: usize) -> Self {
         let reserve = (most / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
         ConnectionLimiter { most, share, reserve, taken: Mutex::default() }
@@ -83,7 +83,8 @@ impl ConnectionLimiter {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a slot for a connection from this address. Without an address no share is counted.
+    /// Takes a slot for a connection from this address. Without an address, only the total is
+    /// limited.
     pub(super) fn take(
         self: &Arc<Self>,
         address: Option<IpAddr>,
@@ -104,9 +105,9 @@ impl ConnectionLimiter {
         Ok(ConnectionSlot { limiter: self.clone(), network, reserve: None })
     }
 
-    /// Takes a reserve slot, for one request. Where none is left, one whose request has not come
-    /// yet is revoked: the oldest of the same network, else the oldest of all. So a client that
-    /// sends its request at once is answered, however many connect after it.
+    /// Takes a reserve slot, for one request. If all are taken, revokes a slot whose request has
+    /// not come yet: the oldest of the same network, else the oldest of all. So a client that sends
+    /// its request at once is answered, no matter how many connect after it.
     pub(super) fn reserve(self: &Arc<Self>, address: Option<IpAddr>) -> Option<ConnectionSlot> {
         let network = address.map(unread::network);
         let mut taken = self.lock();
@@ -127,7 +128,7 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionSlot {
-    /// Whether it is a reserve slot.
+    /// Whether this is a reserve slot.
     pub(super) fn is_reserve(&self) -> bool {
         self.reserve.is_some()
     }
@@ -140,13 +141,13 @@ impl ConnectionSlot {
         }
     }
 
-    /// Keeps the slot from being revoked, as its request has come, until
-    /// [`ConnectionSlot::release`]. `false` where it was revoked already.
+    /// Protects the slot from being revoked, because its request has come, until
+    /// [`ConnectionSlot::release`]. Returns `false` if the slot was revoked already.
     pub(super) fn keep(&self) -> bool {
         self.set_kept(true)
     }
 
-    /// Lets the slot be revoked again: its request is answered.
+    /// Allows the slot to be revoked again, because its request is answered.
     pub(super) fn release(&self) {
         self.set_kept(false);
     }
@@ -250,7 +251,7 @@ mod tests {
         flood.push(limiter.reserve(at("192.0.2.1")).unwrap());
         assert!(flood[0].revoked().now_or_never().is_some() && !flood[0].keep());
         assert!(other.revoked().now_or_never().is_none());
-        // A newcomer revokes the oldest, whoever has it.
+        // A newcomer from a third network revokes the oldest slot of all.
         let newcomer = limiter.reserve(at("203.0.113.1")).unwrap();
         assert!(other.revoked().now_or_never().is_some() && !other.keep());
         // A slot whose request has come stays.

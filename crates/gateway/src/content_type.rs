@@ -1,9 +1,10 @@
-//! What the headers of an answer say of its body.
+//! What an answer's headers tell about its body.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
-/// Whether the body is an event stream that can be read along. A compressed one passes as it is.
+/// Whether the body is an event stream that the gateway can read while it passes: a compressed one
+/// cannot be read.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
     is_plain(headers) && says_event_stream(headers)
 }
@@ -13,7 +14,7 @@ pub(super) fn says_event_stream(headers: &HeaderMap) -> bool {
     has_type(headers, "text/event-stream")
 }
 
-/// Whether the body is a JSON document that can be read.
+/// Whether the body is a JSON document that the gateway can read.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     is_plain(headers) && has_type(headers, "application/json")
 }

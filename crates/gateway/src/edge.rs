@@ -1,6 +1,6 @@
-//! The edge application: one request after another on a connection. It sets the bounds of a
-//! session, sends each request through the pipeline, and contains panics: one ends its request and
-//! nothing else.
+//! The edge: the application that serves the requests of a connection. It sets a session's
+//! timeouts, sends each request through the pipeline, and catches panics, so that a panic ends only
+//! its own request.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -44,18 +44,18 @@ impl HttpService for Edge {
         // A drain waits for the request from here on.
         let _busy = app.begin_request();
         if session.get_keepalive().is_some() {
-            // Pingora has just made it infinite. While draining, and on a reserve slot, there is
-            // none.
+            // Pingora has just set an unlimited keep-alive. While draining, and on a reserve slot,
+            // there is none.
             let keep = !standby && !*shutdown.borrow();
             session.set_keepalive(keep.then_some(bounds::KEEP_ALIVE.as_secs()));
         }
-        // Bodies are read under the limits of `intake`, whatever the protocol.
+        // `intake` limits how bodies are read, for every protocol.
         session.set_read_timeout(None);
         session.set_write_timeout(Some(bounds::KEEP_ALIVE));
         let mut exchange = Box::new(HttpExchange::open(app, &session));
         exchange.skip_drain = standby;
-        // The session stays here, outside of the code that may panic, so that the client can be
-        // answered after a panic.
+        // The session stays outside of the code that may panic, so that the client gets an answer
+        // after a panic.
         let mut holder = Some(session);
         let serving = AssertUnwindSafe(self.0.serve(&mut holder, &mut exchange, standby, shutdown))
             .catch_unwind()
@@ -84,7 +84,7 @@ impl HttpService for Edge {
     }
 }
 
-/// The surface that a malformed head was meant for, by as much of it as came.
+/// The surface that a malformed head was meant for, judged by the part of the head that came.
 fn surface_of_first(first: &[u8]) -> Surface {
     let line = http1_head::first_line(first);
     let request_target = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The event that ends a stream which broke off: an error event in the client's protocol. It is not
-//! a regular end: no `[DONE]`, `response.completed` or `message_stop`.
+//! The error event, in the client's protocol, that ends a stream which broke off. A regular end,
+//! such as `[DONE]`, `response.completed` or `message_stop`, is not sent.
 
 use bytes::Bytes;
 

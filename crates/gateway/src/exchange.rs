@@ -1,5 +1,5 @@
-//! What is known of a request from its head on, and what the access line and the metrics say of it,
-//! however it ends.
+//! The state of one request, from its head to its access line and metrics, however the request
+//! ends.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use rerouter_console::PageAsk;
 use rerouter_core::api::ClientOrigin;
 use rerouter_core::app::App;
 
-/// Characters kept of a client's `X-Request-Id`.
+/// Longest client `X-Request-Id` kept, in characters.
 const CLIENT_REQUEST_ID_CHARS: usize = 200;
 
 /// One request and its answer.
@@ -35,21 +35,21 @@ pub(super) struct HttpExchange {
     pub(super) surface: Surface,
     pub(super) authority: String,
     pub(super) client: ClientOrigin,
-    /// The pattern of the route, or `unknown`: the label of a metric must not come from a client.
+    /// The pattern of the route, or `unknown`: a client must not choose the label of a metric.
     pub(super) route: &'static str,
     pub(super) line: AccessLine,
-    /// What is left of the caller's rate limits, as headers; empty where there are none.
+    /// The headers that tell what is left of the caller's limits; empty if there are no limits.
     pub(super) rates: HeaderMap,
-    /// The trace of a call, where traces are exported.
+    /// The trace of the call, if traces are exported.
     pub(super) trace: Option<Arc<TraceContext>>,
-    /// A node and its signature, whose nonce is not spent yet.
+    /// The node that signed the request, and its signature, whose nonce is not spent yet.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,
-    /// What a browser asked of the console; `None` elsewhere.
+    /// A browser's request to the console; `None` elsewhere.
     pub(super) page: Option<PageAsk>,
-    /// The connection has only a reserve slot and the caller is unknown: its unread body is not
-    /// drained.
+    /// Set if the caller is unknown and the connection has only a reserve slot: an unread body is
+    /// not drained.
     pub(super) skip_drain: bool,
-    /// A panic on a blocking thread ended it.
+    /// A panic on a blocking thread ended the request.
     panicked: bool,
 }
 
@@ -68,7 +68,7 @@ impl HttpExchange {
             exchange.line.client = Some(address);
         }
         exchange.line.method = head.method.clone();
-        // A client may have sent a key in place of an id.
+        // A client may by mistake have sent a key as the id.
         exchange.line.client_request_id = client_request_id(&head.headers)
             .map(|id| app.auth.key_redactor().redact(&id).into_owned());
         exchange.line.path = app.auth.key_redactor().redact(&path).into_owned();
@@ -88,7 +88,7 @@ impl HttpExchange {
         let at = app.clock.now();
         let id = RequestId::new(at, &app.random);
         let tls = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
-        // Not by a header of the client: a cookie without `Secure` would leak over plain HTTP.
+        // No client header decides this: a cookie without `Secure` would leak over plain HTTP.
         let secure = tls || app.server.public_https();
         let address = answers::peer(session);
         let listener = session.server_addr().and_then(|address| address.as_inet()).copied();
@@ -138,7 +138,7 @@ impl HttpExchange {
         }
     }
 
-    /// The `Origin` of a page of this gateway.
+    /// The `Origin` header that a page of this gateway sends.
     pub(super) fn origin(&self) -> String {
         format!("{}://{}", if self.client.secure { "https" } else { "http" }, self.authority)
     }
@@ -177,7 +177,7 @@ fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> 
     let mut client = peer;
     let lines: Vec<&[u8]> =
         headers.get_all(&FORWARDED_FOR).iter().map(HeaderValue::as_bytes).collect();
-    // By bytes: what a client put before its own address may not be text.
+    // Compared as bytes: the part of the header that a client wrote may not be text.
     for hop in lines.into_iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b',')) {
         if !trusted(client) {
             break;

@@ -4,9 +4,9 @@ use pingora::{Error, ErrorType};
 
 use rerouter_routing::RetryOn;
 
-/// Error type: no content came before the deadline for the first.
+/// Error type: no content came before the deadline for the first content.
 pub(super) const NO_FIRST_CONTENT: &str = "NoFirstContent";
-/// Error type: the attempt took longer than its provider's total timeout.
+/// Error type: the attempt took longer than the total timeout of its provider.
 pub(super) const OVER_TIME: &str = "OverTime";
 /// Error type: the status of the answer calls for the next target.
 pub(super) const BAD_STATUS: &str = "BadStatus";
@@ -62,7 +62,7 @@ impl AttemptFailure {
         }
     }
 
-    /// The failures before the target is asked at all.
+    /// The failures that occur before the target is asked.
     pub(super) const BARRED: [AttemptFailure; 4] = [
         AttemptFailure::BreakerOpen,
         AttemptFailure::CoolDown,
@@ -76,7 +76,8 @@ impl AttemptFailure {
     }
 
     /// Whether the recipe lets this failure go to the next target. A refused credential always
-    /// does: it is ours. A connection that breaks before any content counts as one that failed.
+    /// does, because the client is not at fault. A connection that breaks before any content counts
+    /// as a failed connection.
     pub(super) fn fails_over(self, on: &RetryOn) -> bool {
         match self {
             AttemptFailure::Connect | AttemptFailure::Cut => on.connect,
@@ -95,7 +96,7 @@ impl AttemptFailure {
     }
 }
 
-/// An error of the provider's answer for Pingora's retry loop.
+/// An error about the provider's answer, for Pingora's retry loop.
 pub(super) fn fault(kind: &'static str, retry: bool) -> Box<Error> {
     let mut error = Error::explain(ErrorType::Custom(kind), "provider answer");
     error.as_up();

@@ -1,5 +1,5 @@
-//! What is left to write of a live call once the engine is done with it: nothing, an error event
-//! behind a stream that broke off, the last provider's answer or ours, or an error.
+//! Writes what Pingora's proxy has left to write of a live call: nothing, an error event after a
+//! stream that broke off, the last provider's answer, an answer of ours, or an error.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
@@ -16,7 +16,7 @@ use super::respond::{self, RequestEnd, write_answer};
 use super::verdict::WholeAnswer;
 use rerouter_core::app::App;
 
-/// Writes the rest of the answer. Gives also the bytes that it added to the provider's answer.
+/// Writes the rest of the answer. Also returns the bytes that it added to the provider's answer.
 pub(super) async fn finish_answer(
     app: &App,
     session: &mut ServerSession,
@@ -37,8 +37,9 @@ pub(super) async fn finish_answer(
     }
     call.ends();
     if outcome.is_committed() {
-        // Too late for another status. A stream gets an error event, unless it is whole, and its
-        // regular end. Any other answer is cut off, so that the client does not take it for whole.
+        // The status is sent already. A stream that broke off gets an error event, and every stream
+        // its regular end. Any other answer is cut off, so that the client does not take it for
+        // whole.
         let event = if outcome.breaks_off() { error_event(call, outcome) } else { Bytes::new() };
         let reusable =
             outcome.is_stream() && session.write_response_body(event.clone(), true).await.is_ok();
@@ -51,7 +52,8 @@ pub(super) async fn finish_answer(
     };
     let may_come_back = response.headers().contains_key(RETRY_AFTER) && outcome.answer.is_none();
     if !outcome.is_good() && !may_come_back {
-        // Every target was tried. Only where none was asked do we name a time to come back.
+        // Every target was tried, so a retry would not help. A `Retry-After` of ours means that
+        // none was asked.
         response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
     }
     name_call(call, outcome.attempts.len(), None, response.headers_mut());
@@ -59,7 +61,7 @@ pub(super) async fn finish_answer(
     (write_answer(app, session, exchange, response, true).await, added)
 }
 
-/// The last provider's answer, where no other target gave a better one.
+/// The last provider's answer, passed on because no other target had a better one.
 fn pass_on(last: &WholeAnswer) -> Response<Bytes> {
     let mut response = Response::new(last.body.clone());
     *response.status_mut() = StatusCode::from_u16(last.status).unwrap_or(StatusCode::BAD_GATEWAY);

@@ -1,6 +1,6 @@
-//! Checks a request head before anything else is done with it. It refuses what Pingora's parser
-//! accepts and a strict reader of RFC 9112 does not, so that no server behind us reads a request
-//! differently.
+//! The framing gate: checks a request head before all other code uses it. The gate refuses what
+//! Pingora's parser accepts and a strict reader of RFC 9112 does not, so that no server behind the
+//! gateway reads a request differently.
 
 use http::uri::Authority;
 use http::{HeaderValue, Method, Version, header};
@@ -8,11 +8,11 @@ use pingora::http::RequestHeader;
 
 use rerouter_base::error::{Error, Kind, Result};
 
-/// Bytes of all header lines of a request: what the large providers accept.
+/// Largest total size of a request's header lines, in bytes. Large providers accept as much.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
-/// Header lines of a request.
+/// Most header lines of a request.
 const HEADER_LINES: usize = 128;
-/// Bytes of a request target.
+/// Longest request target, in bytes.
 const REQUEST_TARGET_BYTES: usize = 8 << 10;
 
 /// Checks a request head. `raw` holds the header lines as they came over HTTP/1, bounded and each
@@ -39,7 +39,8 @@ fn refuse(detail: &str) -> Error {
     Error::new(Kind::InvalidRequest, detail)
 }
 
-/// Checks what only HTTP/2 can express: its head may name an authority twice, or a length.
+/// Checks an HTTP/2 head: its size, a path as its target, at most one length, and a `Host` that
+/// equals the authority.
 fn check_h2(head: &RequestHeader) -> Result<()> {
     let length: usize =
         head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
@@ -60,12 +61,12 @@ fn check_h2(head: &RequestHeader) -> Result<()> {
     }
 }
 
-/// The error of a head beyond [`HEAD_BYTES`].
+/// The error for a head larger than [`HEAD_BYTES`].
 pub(super) fn too_large() -> Error {
     Error::new(Kind::HeadersTooLarge, format!("A request head of more than {} bytes.", HEAD_BYTES))
 }
 
-/// Checks the bytes of the head as they came.
+/// Checks the raw bytes of the head.
 fn check_raw(raw: &[u8]) -> Result<()> {
     let (mut lengths, mut codings) = (0, 0);
     for end in memchr::memchr_iter(b'\n', raw) {
@@ -153,7 +154,8 @@ fn check_framing(head: &RequestHeader) -> Result<()> {
     if let Some(length) = head.headers.get(header::CONTENT_LENGTH)
         && (length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
     {
-        // A list of equal lengths may be read as one (RFC 9110 section 8.6). Not every server does.
+        // RFC 9110 section 8.6 allows a list of equal lengths to count as one, but not every server
+        // reads it so.
         return Err(refuse("Content-Length is not a number."));
     }
     let known =
@@ -185,8 +187,8 @@ pub(super) fn authority(head: &RequestHeader) -> Option<&str> {
     }
 }
 
-/// Whether it is `uri-host [":" port]` (RFC 9110 section 7.2). Names consist of letters, digits,
-/// `-`, `.` and `_`.
+/// Whether the text has the form `uri-host [":" port]` (RFC 9110 section 7.2). Names consist of
+/// letters, digits, `-`, `.` and `_`.
 fn is_authority(text: &str) -> bool {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -226,7 +228,7 @@ mod tests {
         head
     }
 
-    /// The check of the lines, in plain words.
+    /// A plainer version of the check, for comparison.
     fn is_refused(raw: &[u8]) -> bool {
         let (mut lengths, mut codings) = (0, 0);
         for line in raw.split(|byte| *byte == b'\n').skip(1) {

@@ -1,5 +1,5 @@
-//! Reads the head of an HTTP/1 request under one deadline. Pingora only parses it: by itself it has
-//! no deadline for the head, accepts bare line feeds, and reads up to a megabyte.
+//! Reads the head of an HTTP/1 request under one deadline. Pingora only parses the head. Pingora's
+//! own reader has no deadline for the head, accepts bare line feeds, and reads up to a megabyte.
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -22,9 +22,10 @@ use rerouter_base::error::{Error, Kind, Result};
 /// When a head must be complete.
 #[derive(Clone, Copy)]
 pub(super) enum HeadDeadline {
-    /// The first head of a connection: at this instant.
+    /// The first head of a connection must be complete at this instant.
     First(Instant),
-    /// Another head: it begins within the keep-alive time, and is complete this long after.
+    /// A later head must begin within the keep-alive time, and be complete this long after its
+    /// first byte.
     Next(Duration),
 }
 
@@ -32,13 +33,14 @@ pub(super) enum HeadDeadline {
 pub(super) enum HeadRead {
     /// A request whose head has been read.
     Request(Box<ServerSession>),
-    /// No request: the client has left or sent nothing.
+    /// No request came: the client left or sent nothing in time, or the gateway shuts down.
     Closed,
-    /// Bytes that are no request head, and the error to answer.
+    /// Bytes that are not a request head, and the error to answer with.
     Malformed(Box<ServerSession>, BytesMut, Error),
 }
 
-/// Waits for a request head. Once `closing` resolves, none is awaited that has not begun.
+/// Waits for a request head. Once `closing` resolves, a head that has not begun is no longer
+/// awaited.
 pub(super) async fn read(
     mut stream: Stream,
     deadline: HeadDeadline,
@@ -61,7 +63,7 @@ pub(super) async fn read(
     Box::pin(read_rest(stream, first, deadline)).await
 }
 
-/// The first bytes. No buffer is allocated while there are none.
+/// Waits for the first bytes, without a buffer on the heap until they come.
 async fn first_bytes(stream: &mut Stream) -> Option<BytesMut> {
     std::future::poll_fn(|cx| {
         let mut room = [const { MaybeUninit::<u8>::uninit() }; 4096];
@@ -119,23 +121,23 @@ async fn parse(stream: Stream, bytes: BytesMut, deadline: Instant) -> HeadRead {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CompleteHead {
-    /// Its length in bytes.
+    /// Length of the head in bytes.
     end: usize,
-    /// Whether it has a `Transfer-Encoding`.
+    /// Whether the head has a `Transfer-Encoding`.
     chunked: bool,
 }
 
 /// Looks for the end of a head that arrives in pieces.
 #[derive(Default)]
 struct HeadScan {
-    /// Where the last, unfinished line begins.
+    /// Offset of the last, unfinished line.
     line: usize,
-    /// Bytes that have been scanned.
+    /// Number of bytes scanned so far.
     seen: usize,
     chunked: bool,
 }
 
-/// Reads until the head is complete; `None` where the client has left.
+/// Reads until the head is complete; `None` if the client closes the connection first.
 async fn complete(stream: &mut Stream, bytes: &mut BytesMut) -> Result<Option<CompleteHead>> {
     let mut scan = HeadScan::default();
     loop {
@@ -190,13 +192,13 @@ fn within_bounds(length: usize) -> Result<()> {
     if length > HEAD_BYTES { Err(framing::too_large()) } else { Ok(()) }
 }
 
-/// The first line, or the part of it that has come.
+/// The first line, or as much of it as has come.
 pub(super) fn first_line(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default()
 }
 
-/// Closes a connection on which bytes may still come. They are read and dropped for a while: unread
-/// ones would reset the connection before the client has its answer.
+/// Closes a connection on which the client may still be sending. Reads and drops these bytes for a
+/// while: unread bytes would reset the connection before the client has read its answer.
 pub(super) async fn linger(mut session: Box<ServerSession>) {
     let _late = timeout(DRAIN_TIME, session.shutdown()).await;
     let ServerSession::H1(http1) = *session else { return };

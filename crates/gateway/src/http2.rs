@@ -1,6 +1,6 @@
-//! One HTTP/2 connection: its streams and its end. Pingora does not drive it: that has no deadline
-//! for the start of the connection, answers some heads without logging them, and knows no idle
-//! timeout.
+//! One HTTP/2 connection: its streams and its end. Pingora's own HTTP/2 server is not used: it has
+//! no deadline for the start of the connection, answers some heads without logging them, and has no
+//! idle timeout.
 
 use std::sync::Arc;
 
@@ -20,10 +20,11 @@ use super::intake::DRAIN_TIME;
 use super::service::HttpService;
 use rerouter_base::bounds;
 
-/// Requests at once on one HTTP/2 connection of a client.
+/// Most concurrent requests on one HTTP/2 connection of a client.
 const H2_STREAMS_OF_CLIENTS: u32 = 100;
-/// Bytes of an HTTP/2 request head, decoded. One above [`HEAD_BYTES`](super::framing::HEAD_BYTES)
-/// is refused with an answer, one above this by the library, without.
+/// Largest decoded HTTP/2 request head, in bytes. A head above
+/// [`HEAD_BYTES`](super::gate::HEAD_BYTES) is refused with an answer; a head above this size is
+/// refused by the library, without one.
 const H2_HEAD_BYTES: u32 = 128 << 10;
 
 /// A stream whose head has been read.
@@ -63,7 +64,7 @@ pub(super) async fn serve<S: HttpService>(
     }
 }
 
-/// Opens a connection, up to its first request head.
+/// Opens a connection and waits for its first request head.
 async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, NewStream)> {
     let mut options = Builder::new();
     options.max_header_list_size(H2_HEAD_BYTES).max_concurrent_streams(H2_STREAMS_OF_CLIENTS);
@@ -78,7 +79,7 @@ struct Streams<'a, S> {
     digest: Arc<Digest>,
     shutdown: &'a ShutdownWatch,
     slot: ConnectionSlot,
-    /// Told of each stream for which there is no slot.
+    /// Called for each stream for which no slot is free.
     refused: &'a (dyn Fn(ConnectionRefusal) + Sync),
     /// Each stream that is being answered holds a receiver.
     active: watch::Sender<()>,
@@ -90,8 +91,8 @@ impl<S: HttpService> Streams<'_, S> {
     async fn drive(&self, mut connection: Connection<Stream, Bytes>, first: NewStream) {
         let mut leaves = self.shutdown.clone();
         let mut next = Some(first);
-        // `leaving`: the client was told to open no more streams. `refusing`: those that come all
-        // the same are refused, not answered.
+        // `leaving`: the client was asked to open no more streams. `refusing`: streams that come
+        // nevertheless are refused.
         let (mut leaving, mut refusing) = (false, false);
         loop {
             if let Some((request, mut respond)) = next.take() {
@@ -109,7 +110,7 @@ impl<S: HttpService> Streams<'_, S> {
                 self.slot.release();
                 sleep(if leaving { DRAIN_TIME } else { bounds::KEEP_ALIVE }).await;
             };
-            // Returning drops the connection, with the answers that the client has not read.
+            // Returning drops the connection and the answers that the client has not read.
             tokio::select! {
                 biased;
                 _ = leaves.changed(), if !leaving => {
@@ -131,7 +132,7 @@ impl<S: HttpService> Streams<'_, S> {
         let session = Http2Session::new(request, respond, digest, unsent);
         let session = Box::new(ServerSession::new_custom(Box::new(session)));
         let (service, shutdown) = (self.service.clone(), self.shutdown.clone());
-        // One request at a time has the slot of the connection.
+        // The connection's own slot covers one request at a time.
         let needs_slot = !self.slot.is_reserve() && self.active.receiver_count() > 0;
         let slot = needs_slot.then(|| self.slot.beside().map_err(self.refused));
         let standby = self.slot.is_reserve() || matches!(slot, Some(Err(())));

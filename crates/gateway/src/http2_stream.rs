@@ -1,4 +1,4 @@
-//! One HTTP/2 stream as a session of Pingora: the edge reads a request from it and writes the
+//! One HTTP/2 stream as a Pingora session: the edge reads a request from the stream and writes the
 //! answer to it.
 
 use std::future::poll_fn;
@@ -23,8 +23,8 @@ use pingora::{Error, ErrorType, OrErr, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Bytes of answers that wait in an HTTP/2 connection for its socket, and not in the calls that
-/// made them.
+/// Most answer bytes that one HTTP/2 connection queues for its socket. Further bytes wait in their
+/// calls.
 pub(super) const H2_UNSENT: usize = 64 << 10;
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -41,13 +41,13 @@ pub(super) struct Http2Session {
     sent: usize,
     ended: bool,
     write_timeout: Option<Duration>,
-    /// What is known of the connection.
+    /// Pingora's description of the connection.
     digest: Arc<Digest>,
     /// A permit for each byte of an answer that may wait in the connection.
     unsent: Arc<Semaphore>,
 }
 
-/// Bytes that wait in the connection until its socket has taken them.
+/// Bytes queued in the connection until its socket takes them.
 struct Unsent {
     bytes: Bytes,
     _permit: OwnedSemaphorePermit,
@@ -83,12 +83,12 @@ impl Http2Session {
     }
 
     fn write_head(&mut self, mut head: Box<ResponseHeader>, end: bool) -> Result<()> {
-        // HTTP/2 needs no interim answers, and an answer has one head.
+        // HTTP/2 clients need no interim answers, and an answer has only one head.
         if self.ended || head.status.is_informational() || self.written.is_some() {
             return Ok(());
         }
         head.insert_header(DATE, get_cached_date())?;
-        // Headers of a connection are not allowed in HTTP/2 (RFC 9113 section 8.2.2).
+        // HTTP/2 forbids connection-specific headers (RFC 9113 section 8.2.2).
         for name in [&TRANSFER_ENCODING, &CONNECTION, &UPGRADE, &KEEP_ALIVE, &PROXY_CONNECTION] {
             head.remove_header(name);
         }
@@ -114,7 +114,7 @@ impl Http2Session {
     async fn write_some(&mut self, data: &mut Bytes, end: bool) -> Result<()> {
         let writer = self.writer()?;
         writer.reserve_capacity(data.len());
-        // What the last piece left of it: `poll_capacity` waits for more.
+        // The capacity left by the last piece: `poll_capacity` waits until there is more.
         let mut room = writer.capacity();
         if room == 0 {
             let more = poll_fn(|cx| writer.poll_capacity(cx)).await;
@@ -124,7 +124,7 @@ impl Http2Session {
         }
         let room = room.min(data.len()).min(H2_UNSENT / 4);
         if room == 0 {
-            // The client has reduced its window.
+            // The client has shrunk its window.
             return Ok(());
         }
         let permits = u32::try_from(room).unwrap_or(u32::MAX);
@@ -147,7 +147,8 @@ impl Http2Session {
         if data.is_empty() {
             return if end { self.end() } else { Ok(()) };
         }
-        // One timeout for all of it: a client that reads a byte now and then does not read.
+        // One timeout for the whole body: a client that reads a byte now and then counts as not
+        // reading.
         let patience = self.write_timeout;
         let writing = async {
             while !data.is_empty() {
@@ -207,7 +208,7 @@ impl Http2Session {
     }
 }
 
-// Pingora's trait has some forty methods.
+// A long block: Pingora's trait has some forty methods.
 #[async_trait]
 impl Session for Http2Session {
     fn req_header(&self) -> &RequestHeader {
@@ -227,7 +228,7 @@ impl Session for Http2Session {
             .or_err(ErrorType::ReadError, "while reading a body")?;
         if let Some(data) = &data {
             self.read += data.len();
-            // Fails where the stream is over, and then no more data comes.
+            // This fails if the stream is over, and then no more data comes.
             let _over = self.body.flow_control().release_capacity(data.len());
         }
         Ok(data)
@@ -273,7 +274,7 @@ impl Session for Http2Session {
     }
 
     fn set_read_timeout(&mut self, _: Option<Duration>) {
-        // Each reader has a deadline of its own.
+        // Each reader sets its own deadline.
     }
 
     fn get_read_timeout(&self) -> Option<Duration> {

@@ -17,7 +17,7 @@ struct Answers {
     length: usize,
     done: AtomicUsize,
     standby: AtomicUsize,
-    /// Limits that were told.
+    /// Number of streams that a limit refused.
     refused: AtomicUsize,
 }
 
@@ -59,7 +59,7 @@ struct Served {
     _shutdown: watch::Sender<bool>,
 }
 
-/// A server of answers of `length` bytes, behind a pipe of `pipe` bytes.
+/// Starts a server whose answers have `length` bytes, behind a pipe of `pipe` bytes.
 fn server(length: usize, pipe: usize) -> Served {
     let (client, server): (DuplexStream, DuplexStream) = tokio::io::duplex(pipe);
     let counts: [AtomicUsize; 3] = Default::default();
@@ -78,7 +78,7 @@ fn server(length: usize, pipe: usize) -> Served {
     Served { client, serving, answers, _shutdown: shutdown }
 }
 
-/// Connects to a server of answers of `length` bytes, of which the client reads `window`.
+/// Connects to a server whose answers have `length` bytes. The client's window is `window` bytes.
 async fn connect(length: usize, window: u32) -> Scene {
     let Served { client, serving, answers, _shutdown } = server(length, 64 << 10);
     let (requests, connection) =
@@ -108,7 +108,7 @@ async fn an_idle_connection_ends() {
     );
 }
 
-/// The client opens its windows and then reads nothing from its socket.
+/// The client opens large windows and then reads nothing from its socket.
 #[tokio::test(start_paused = true)]
 async fn few_answers_wait_in_a_connection_whose_socket_is_full() {
     const LENGTH: usize = 16 << 10;
@@ -155,7 +155,7 @@ async fn an_answer_that_nobody_reads_ends() {
     assert!(scene.request().await.is_ok(), "its connection stays");
 }
 
-/// There are two slots: of the connection with its first stream, and of a second one.
+/// There are two slots: the connection's, for its first stream, and one for a second stream.
 #[tokio::test(start_paused = true)]
 async fn each_further_stream_takes_a_slot_until_its_end() {
     let mut scene = connect(1, 0).await;

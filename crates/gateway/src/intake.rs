@@ -1,6 +1,6 @@
-//! Request bodies: what each kind of route takes, and how a body is read: whole, within a size, a
-//! minimum rate and a maximum silence. After most refusals the framing is in doubt or the client is
-//! still sending, so the connection closes.
+//! Request bodies: which body each kind of route takes, and how a body is read: whole, and within a
+//! size, a minimum rate and a maximum silence. After most refusals the framing is in doubt or the
+//! client is still sending, so the connection closes.
 
 use std::time::Duration;
 
@@ -21,25 +21,26 @@ use rerouter_dialect::wire::coding::Coding;
 
 /// Longest silence within a request body, whatever its rate so far.
 const BODY_SILENCE: Duration = Duration::from_secs(10);
-/// Bytes of an unread body that are drained to keep its connection.
+/// Largest unread body, in bytes, that is drained to keep its connection open.
 const DRAIN_BYTES: usize = 1 << 20;
-/// Bytes read away after a refusal that closes the connection, so that the client reads the
+/// Bytes read and dropped after a refusal that closes the connection, so that the client reads the
 /// answer and not a reset.
 pub(super) const DISCARD_BYTES: usize = 64 << 20;
-/// Longest time for either.
+/// Longest time to drain or discard a body.
 pub(super) const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// Bytes of a management body; documents have their own bound.
+/// Largest body of a management call, in bytes. Documents have their own limit.
 const MANAGEMENT_BODY: usize = 256 << 10;
-/// Bytes of an evaluation's body: a routing document as a JSON string, each byte escaped, and a
-/// filter.
+/// Largest body of an evaluation, in bytes: a routing document as a JSON string, each byte escaped,
+/// and a filter.
 const EVALUATE_BODY: usize = 2 * bounds::DOCUMENT_BYTES + MANAGEMENT_BODY;
-/// Bytes of a form with a routing document in it, each byte percent-encoded, and other fields.
+/// Largest form with a routing document in it, in bytes: each byte percent-encoded, and other
+/// fields.
 const FORM_BODY: usize = 3 * bounds::DOCUMENT_BYTES + MANAGEMENT_BODY;
 /// Smallest buffer for a body that does not come in one piece.
 const BODY_BUFFER_MIN: usize = 4 << 10;
-/// Bytes of an import: captures of the longest bodies, escaped.
+/// Largest body of an import, in bytes: captures with the longest bodies, escaped.
 pub const IMPORT_BODY: usize = 64 << 20;
-/// Bytes of a body of node events.
+/// Largest body of node events, in bytes.
 const NODE_EVENTS_BODY: usize = 1 << 20;
 
 /// What a route takes as its body.
@@ -54,8 +55,8 @@ pub(super) enum BodyRules {
 }
 
 impl BodyRules {
-    /// Whether the caller's limits are checked before a body that costs work is read. If so:
-    /// whether the call may cost money.
+    /// Whether the caller's limits are checked before a body that costs work is read. The value
+    /// tells whether the call may cost money.
     pub(super) fn is_limited(self) -> Option<bool> {
         match self {
             BodyRules::Inference(endpoint) => Some(endpoint.costs()),
@@ -64,7 +65,7 @@ impl BodyRules {
         }
     }
 
-    /// The share of memory that holds it.
+    /// The class of memory that the body counts against.
     pub(super) fn room(self) -> BodyClass {
         match self {
             BodyRules::Management(_) => BodyClass::Management,
@@ -72,7 +73,7 @@ impl BodyRules {
         }
     }
 
-    /// Its largest size in bytes.
+    /// Largest body in bytes.
     pub(super) fn limit(self, app: &App) -> usize {
         match self {
             BodyRules::Inference(_) | BodyRules::Management(BodyKind::Prompt) => {
@@ -90,7 +91,7 @@ impl BodyRules {
         }
     }
 
-    /// The content coding of the body to come. 415 where it isn't taken.
+    /// The content coding of the body to come. 415 if the route does not take that coding.
     pub(super) fn coding(self, session: &ServerSession) -> Result<Option<Coding>> {
         let headers = &session.req_header().headers;
         match self {
@@ -106,7 +107,8 @@ impl BodyRules {
         }
     }
 
-    /// Checks the media type of a body that has been read. 415 where it isn't taken.
+    /// Checks the media type of a body that has been read. 415 if the route does not take that
+    /// type.
     pub(super) fn check_type(self, session: &ServerSession, body: &[u8]) -> Result<()> {
         let BodyRules::Management(takes) = self else { return Ok(()) };
         if body.is_empty() {
@@ -126,7 +128,7 @@ impl BodyRules {
     }
 }
 
-/// The slowest that a body may arrive.
+/// The lowest rate at which a body may arrive.
 #[derive(Clone, Copy, Debug)]
 struct MinRate {
     /// Bytes a second, on average since the start.
@@ -135,16 +137,17 @@ struct MinRate {
     grace: Duration,
 }
 
-/// Whether reading the body is costly enough to check the caller's limits first: it is compressed,
-/// large or of unknown length. Any other is read at once, so that its refusal is captured.
+/// Whether reading the body is costly enough to check the caller's limits first: the body is
+/// compressed, large or of unknown length. Any other body is read at once, so that a refusal of the
+/// request is captured.
 pub(super) fn costs_work(session: &mut ServerSession) -> bool {
     let coded = session.req_header().headers.contains_key(header::CONTENT_ENCODING);
     let is_large = content_length(session).is_none_or(|length| length > READ_INLINE as u64);
     coded || (is_large && !session.is_body_empty())
 }
 
-/// Reads the body of a request of this kind. 413 where it is too large, 408 too slow, 400 broken,
-/// 503 where `held` has no room for it.
+/// Reads the body of a request of this kind. Errors: 413 if the body is too large, 408 if it comes
+/// too slowly, 400 if it is broken, 503 if `held` has no room for it.
 pub(super) async fn read_body(
     app: &App,
     session: &mut ServerSession,
@@ -159,7 +162,8 @@ pub(super) async fn read_body(
     let mut body = BytesMut::new();
     while let Some(chunk) = arriving.next(session).await? {
         if body.is_empty() && arriving.announced == Some(chunk.len() as u64) {
-            // One chunk is the whole body: no copy. Only the end of the body follows.
+            // The whole body came in one chunk, so it is not copied. Only the end of the body
+            // follows.
             if !held.set(chunk.len()) {
                 return Err(Held::full());
             }
@@ -171,8 +175,8 @@ pub(super) async fn read_body(
     Ok(body.freeze())
 }
 
-/// Makes room for a chunk. The buffer grows with the bytes that came and not beyond the announced
-/// length: a capture keeps all of its capacity while it waits.
+/// Makes room for a chunk. The buffer grows as bytes come and never beyond the announced length: a
+/// capture keeps the whole capacity while it waits.
 fn make_room(
     body: &mut BytesMut,
     chunk: &[u8],
@@ -183,7 +187,7 @@ fn make_room(
     if needed <= body.capacity() {
         return Ok(());
     }
-    // Not the announced length at once: reserved memory is lost to other requests.
+    // Not the announced length at once: other requests could not use the reserved memory.
     let most = announced.map_or(usize::MAX, |length| usize::try_from(length).unwrap_or(usize::MAX));
     let capacity = (2 * needed).max(BODY_BUFFER_MIN).min(most).max(needed);
     if !held.set(capacity) {
@@ -205,7 +209,8 @@ struct Arriving {
 }
 
 impl Arriving {
-    /// Asks the client for the body; `None` where there is none.
+    /// Begins to read the body, after a 100 (Continue) if the client waits for one. `None` if there
+    /// is no body.
     async fn begin(
         session: &mut ServerSession,
         limit: usize,
@@ -255,8 +260,8 @@ async fn finish(session: &mut ServerSession, body: Bytes) -> Result<Bytes> {
     }
 }
 
-/// Reads and drops the rest of a body, within [`DRAIN_BYTES`] and [`DRAIN_TIME`].
-/// Gives whether the body came to its end, so that the connection may be used again.
+/// Reads and drops the rest of a body, within [`DRAIN_BYTES`] and [`DRAIN_TIME`]. Returns whether
+/// the body came to its end, so that the connection may be used again.
 pub(super) async fn drain(session: &mut ServerSession) -> bool {
     let waits_for_continue = session.req_header().headers.contains_key(header::EXPECT);
     if session.is_body_done() || session.is_body_empty() {
@@ -270,8 +275,8 @@ pub(super) async fn drain(session: &mut ServerSession) -> bool {
     discard(session, DRAIN_BYTES).await
 }
 
-/// Reads and drops up to `most` bytes: a connection that closes with bytes unread is reset, and the
-/// client may lose its answer. Gives whether the body came to its end.
+/// Reads and drops up to `most` bytes. A connection that closes with bytes unread is reset, and the
+/// client may lose its answer. Returns whether the body came to its end.
 pub(super) async fn discard(session: &mut ServerSession, most: usize) -> bool {
     let reading = async {
         let mut left = most;
@@ -295,7 +300,7 @@ fn too_large(limit: usize) -> Error {
     Error::new(Kind::PayloadTooLarge, format!("The body is larger than {limit} bytes."))
 }
 
-/// The type of an error of Pingora, for logs. Its context may quote the client, credentials
+/// The type of a Pingora error, for logs. The rest of the error may quote the client, credentials
 /// included.
 pub(super) fn kind_of(error: &pingora::Error) -> &str {
     error.etype().as_str()

@@ -8,9 +8,9 @@
 //!                                              └→ respond
 //! ```
 
-// The documentation is written for readers of the source, who see private items.
+// The documentation is for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
-// A scenario of a test reads from top to bottom, however many steps it has.
+// A test's scenario reads from top to bottom, however many steps it has.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
 pub mod mock;
@@ -91,13 +91,13 @@ pub struct ProxyHooks {
 }
 
 impl ProxyHooks {
-    /// The hooks over one application.
+    /// Creates the hooks of one gateway.
     pub fn new(app: Arc<App>) -> Self {
         let peers = Arc::new(Peers::new(&app));
         ProxyHooks { app, peers }
     }
 
-    /// The background work on providers. It shares the cache of addresses with calls.
+    /// The background work on providers. It shares the address cache with calls.
     pub(crate) fn background_work(&self) -> BackgroundWork {
         BackgroundWork::new(self.app.clone(), self.peers.clone())
     }
@@ -147,7 +147,7 @@ impl ProxyHttp for ProxyHooks {
         ctx: &mut HookContext,
     ) -> Result<()> {
         // Pingora calls this once for each attempt, with the client's whole body. The provider gets
-        // the body written for it.
+        // the target's body instead.
         *body = if end { ctx.body.take() } else { Some(Bytes::new()) };
         Ok(())
     }

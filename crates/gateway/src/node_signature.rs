@@ -1,4 +1,4 @@
-//! The signature of a node's callback, and its nonce, which is accepted once.
+//! Checks the signature of a node's callback, and its nonce, which is accepted only once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use rerouter_core::api::NODE_REPORT;
 use rerouter_core::app::App;
 use rerouter_store::{OnLeaseLost, SpentNonce, StoreError};
 
-/// Longest wait for the store to record or look up a nonce: a hanging disk counts as failing,
+/// Longest wait for the store to record or look up a nonce. A disk that hangs counts as failing,
 /// well before `NODE_CALLBACK_TIMEOUT`.
 const NODE_NONCE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Signatures as this gateway checks them.
+/// Checks signatures for one gateway.
 pub(super) struct NodeSignatures<'a> {
     pub(super) app: &'a App,
 }
@@ -48,8 +48,8 @@ impl NodeSignatures<'_> {
         Ok(Principal::Node { id, signed })
     }
 
-    /// Spends the nonce of a valid signature. `route` is the path of the request's route; empty
-    /// where it has none.
+    /// Spends the nonce of a valid signature. `route` is the path pattern of the request's route,
+    /// empty if there is no route.
     pub(super) async fn spend(&self, node: NodeId, signed: &Signed, route: &str) -> Result<()> {
         let (nodes, store, now) = (&self.app.nodes, &self.app.store, self.app.clock.now());
         let (generation, created) = (signed.generation, signed.created);
@@ -61,8 +61,9 @@ impl NodeSignatures<'_> {
         if changes_nothing && !store.is_shared() {
             return Ok(());
         }
-        // Where other gateways take reports too, only the store knows all nonces. One that goes on
-        // without it takes reports: a store that takes nothing must not stop traffic to nodes.
+        // If other gateways take reports too, only the store knows all nonces. A gateway that may
+        // serve without the store accepts reports nevertheless: a store without writes must not
+        // stop traffic to nodes.
         let goes_on = self.app.server.store.on_lease_lost == OnLeaseLost::ServeStale;
         let in_memory = route == NODE_REPORT && changes_nothing && goes_on;
         let nonce = signed.nonce.clone();
@@ -82,7 +83,7 @@ impl NodeSignatures<'_> {
     }
 }
 
-/// A store that hangs counts as one that fails.
+/// Turns a store that hangs into a store that fails.
 async fn in_time<T>(
     done: impl Future<Output = std::result::Result<T, StoreError>>,
 ) -> std::result::Result<T, StoreError> {

@@ -1,4 +1,4 @@
-//! How a call went: what is left of its progress when the engine is done with it.
+//! The outcome of a call: the parts of its progress that are needed after Pingora's proxy is done.
 
 use std::time::Duration;
 
@@ -21,33 +21,33 @@ use rerouter_dialect::usage::Usage;
 use rerouter_dialect::wire::coding;
 use rerouter_routing::Target;
 
-/// Decoded bytes of an answer that a provider compressed unasked: read for usage only, in a
-/// millisecond or two.
+/// Most decoded bytes of an answer that a provider compressed unasked. Such an answer is decoded
+/// only to read its usage, which takes a millisecond or two.
 const DECODED_ANSWER: usize = 4 << 20;
 
-/// The end of a call.
+/// The outcome of a call.
 pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
-    /// When they were made, where that is traced.
+    /// The start of each attempt, if the call is traced.
     pub(super) steps: Vec<AttemptStep>,
-    /// How long the last of them took.
+    /// How long the last attempt took.
     pub(super) took: Duration,
     pub(super) failure: Option<AttemptFailure>,
-    /// The status of the answer that was passed on, or could be.
+    /// The status of the answer that was passed on, or could still be.
     pub(super) status: Option<u16>,
-    /// The last whole answer: not passed on yet, or collected.
+    /// The last whole answer: one that is not passed on yet, or the collected one.
     pub(super) answer: Option<WholeAnswer>,
     pub(super) usage: Option<Usage>,
-    /// Who answered, or was asked when the client left.
+    /// The target that answered, or that was working when the client left.
     served: Option<AskedTarget>,
     /// The last event of a translated stream that broke off.
     last_event: Option<Bytes>,
-    /// The answer as it passed, and its copy for the capture.
+    /// The state of the relayed answer, and its copy for the capture.
     relay: Relay,
 }
 
 impl Outcome {
-    /// Takes it out of the call, which is over.
+    /// Takes the outcome of a call that is over.
     pub(super) fn take(call: &InferenceCall, prompt_tokens: u64) -> Self {
         let mut progress = call.progress();
         progress.slot = None;
@@ -56,7 +56,7 @@ impl Outcome {
             let failure = progress.failure;
             progress.note_attempt(failure);
         }
-        // A client that leaves before the answer pays for its prompt all the same.
+        // A client that leaves before the answer still pays for its prompt.
         let left = progress.left_behind().filter(|_| call.request.endpoint.costs()).cloned();
         let is_left = left.is_some();
         let served = left.or_else(|| progress.served().cloned());
@@ -107,7 +107,7 @@ impl Outcome {
         dialect.read_usage(body).or_else(|| usage_within(dialect, headers, body, prompt_tokens))
     }
 
-    /// The headers of the answer and its body, for the capture. Empty where there is none.
+    /// The headers and the body of the answer, for the capture. Empty if there is no answer.
     pub(super) fn into_answer(self) -> (HeaderMap, Bytes) {
         match self.answer {
             Some(answer) => (answer.headers, answer.body),
@@ -121,7 +121,7 @@ impl Outcome {
         self.relay.complete
     }
 
-    /// Whether some of the answer has been passed on.
+    /// Whether any part of the answer has been passed on.
     pub(super) fn is_committed(&self) -> bool {
         self.relay.committed
     }
@@ -136,7 +136,7 @@ impl Outcome {
         self.is_stream() && !self.relay.has_said_all()
     }
 
-    /// Whether the part of a stream that was passed on ends where an event ends.
+    /// Whether the part of a stream that was passed on ends at the end of an event.
     pub(super) fn is_between_events(&self) -> bool {
         self.relay.between_events()
     }
@@ -146,17 +146,17 @@ impl Outcome {
         self.last_event.as_ref()
     }
 
-    /// The sequence number of an event after those of the stream.
+    /// The sequence number for an event after the last one of the stream.
     pub(super) fn next_event(&self) -> u64 {
         self.relay.tally.next_number()
     }
 
-    /// Whether the copy of the answer is cut.
+    /// Whether the copy of the answer is incomplete.
     pub(super) fn is_truncated(&self) -> bool {
         self.relay.body_truncated && self.answer.is_none()
     }
 
-    /// Whether there is a body to keep.
+    /// Whether there is an answer body to capture.
     pub(super) fn has_body(&self) -> bool {
         match &self.answer {
             Some(answer) => !answer.body.is_empty(),
@@ -170,17 +170,17 @@ impl Outcome {
         Some(at.into_std().saturating_duration_since(start))
     }
 
-    /// The cost in dollars, where every price that it takes is known.
+    /// The cost in dollars, if all prices that are needed for it are known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
         self.target()?.prices.as_ref()?.cost(self.usage.as_ref()?)
     }
 
-    /// The target that answered, or was asked when the client left.
+    /// The target that answered, or that was working when the client left.
     pub(super) fn target(&self) -> Option<&Target> {
         self.served.as_ref().map(|served| &*served.target)
     }
 
-    /// Who answered, or was asked when the client left, for the capture.
+    /// The capture's record of the target that answered, or that was working when the client left.
     pub(super) fn served(&self) -> Option<Served> {
         let served = self.served.as_ref()?;
         Some(Served {
@@ -190,7 +190,7 @@ impl Outcome {
         })
     }
 
-    /// The status of the last answer that was not a success, whether it was passed on or not.
+    /// The status of the last answer without success, passed on or not.
     pub(super) fn last_refusal(&self) -> Option<u16> {
         self.attempts
             .iter()
@@ -203,7 +203,7 @@ impl Outcome {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
 
-    /// The state of the capture; `status` is the one that the client got.
+    /// The state of the capture; `status` is the status that the client got.
     pub(super) fn state(&self, status: u16) -> CaptureState {
         match self.failure {
             Some(AttemptFailure::ClientGone) => CaptureState::Aborted,
@@ -213,8 +213,8 @@ impl Outcome {
         }
     }
 
-    /// The error where no provider gave an answer that could be passed on: 502, or where none was
-    /// even asked, what a decision a moment later would say.
+    /// The error if no provider answered in a way that could be passed on: 502, or, if no provider
+    /// was even asked, the error that a new decision would have.
     pub(super) fn error(&self) -> Error {
         let words =
             || self.attempts.iter().map(|attempt| attempt.error.as_deref().unwrap_or("no answer"));
@@ -245,7 +245,7 @@ impl Outcome {
     }
 }
 
-/// The failure of an answer that no attempt has reported.
+/// The failure of an answer for which no attempt has reported one.
 fn failure_at_end(relay: &Relay) -> Option<AttemptFailure> {
     let is_over = relay.complete || relay.has_said_all();
     if is_over && relay.has_error() {
@@ -257,7 +257,8 @@ fn failure_at_end(relay: &Relay) -> Option<AttemptFailure> {
     }
 }
 
-/// The usage of an answer that is compressed although we asked for none, if it is small enough.
+/// The usage of a compressed answer that we asked to be uncompressed, if the answer is small
+/// enough.
 fn usage_within(
     dialect: Dialect,
     headers: &HeaderMap,

@@ -1,5 +1,5 @@
-//! How to connect to a provider: its address, its certificate authorities, the protocol, and every
-//! timeout, as Pingora has none by default.
+//! Connection settings of providers: address, certificate authorities, protocol, and every timeout,
+//! as Pingora sets none by default.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use rerouter_core::app::App;
 use rerouter_core::config::{Egress, EgressPeer};
 use rerouter_routing::{Authorities, PROVIDERS, Provider};
 
-/// Requests on one HTTP/2 connection to a provider: more use another, so that one lost packet
-/// does not stop all.
+/// Most concurrent requests on one HTTP/2 connection to a provider. Further requests use another
+/// connection, so that one lost packet does not stop all.
 const H2_STREAMS: usize = 32;
 
-/// The peers of all providers, shared by calls and health checks.
+/// The connection settings of all providers, shared by calls and health checks.
 pub(super) struct Peers {
     pub(super) resolver: Resolver,
-    /// Certificate authorities in Pingora's form, by their mark.
+    /// Certificate authorities in Pingora's form, by their hash.
     authorities: DashMap<u64, Arc<CaType>>,
 }
 
@@ -34,7 +34,7 @@ impl Peers {
         }
     }
 
-    /// The provider as Pingora connects to it. The address is looked up within the connect timeout.
+    /// The peer that Pingora connects to. Its address is looked up within the connect timeout.
     pub(super) async fn peer(&self, provider: &Provider) -> Result<Box<HttpPeer>, ResolveError> {
         let (base, timeouts) = (&provider.base, provider.timeouts);
         let whose = if provider.is_of_nodes() { EgressPeer::Node } else { EgressPeer::Provider };
@@ -48,8 +48,8 @@ impl Peers {
         options.write_timeout = Some(timeouts.total);
         options.idle_timeout = Some(bounds::KEEP_ALIVE);
         if provider.is_of_nodes() {
-            // A machine that died closes no connection. Idle ones are closed about when its lease
-            // ends.
+            // A machine that died closes no connection. Its idle connections are closed at about
+            // the time when its lease ends.
             options.tcp_keepalive = Some(TcpKeepalive {
                 idle: bounds::NODE_HEARTBEAT,
                 interval: bounds::NODE_HEARTBEAT / 2,
@@ -64,8 +64,8 @@ impl Peers {
         }
         if let Some(authorities) = &provider.ca {
             options.ca = Some(self.pingora_form(authorities));
-            // The pool keeps connections apart by this key. Without it, one verified by other
-            // authorities could be used.
+            // Pingora's pool keeps connections with different keys apart. Without the key, a
+            // connection that other authorities verified could be used.
             peer.group_key = authorities.mark();
         }
         Ok(peer)
@@ -76,7 +76,7 @@ impl Peers {
             return known.clone();
         }
         if self.authorities.len() >= PROVIDERS {
-            // Most are of old documents; those of the live one are made again.
+            // Most entries belong to old documents. Those of the live document are made again.
             self.authorities.clear();
         }
         let wrapped = authorities

@@ -1,6 +1,6 @@
-//! The stages of every request, from its head to its answer, read from top to bottom. All kinds of
-//! calls share one prelude ([`Pipeline::admit`], [`Pipeline::receive`], [`Admission::recheck`]) and
-//! one responder ([`respond`]); live calls and reroutes also share the decision and the proxy.
+//! The stages of every request, from its head to its answer, in order. All kinds of calls share the
+//! first stages ([`Pipeline::admit`], [`Pipeline::receive`], [`Admission::recheck`]) and one
+//! responder ([`respond`]). Live calls and reroutes also share the decision and the proxy.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ use rerouter_dialect::wire::coding::Coding;
 use rerouter_routing::{Decision, Inputs, decide};
 use rerouter_store::PanicPoint;
 
-/// What the stages work with.
+/// Runs the stages.
 pub(super) struct Pipeline {
     pub(super) app: Arc<App>,
     proxy: Arc<HttpProxy<ProxyHooks>>,
@@ -51,9 +51,9 @@ pub(super) struct Pipeline {
 struct Received {
     body: Bytes,
     coding: Option<Coding>,
-    /// What it takes in memory.
+    /// The memory that the body takes.
     held: Held,
-    /// How long its bytes were waited for.
+    /// Time spent waiting for the body's bytes.
     waited: Duration,
 }
 
@@ -68,8 +68,8 @@ impl Pipeline {
         Pipeline { app, proxy }
     }
 
-    /// Answers one request whose head has been read. Its session is in `holder` but while the
-    /// engine has it. `standby`: the connection has only a reserve slot.
+    /// Answers one request whose head has been read. `slot` holds the session, except while
+    /// Pingora's proxy has it. `standby`: the connection has only a reserve slot.
     pub(super) async fn serve(
         &self,
         holder: &mut Option<Box<ServerSession>>,
@@ -88,7 +88,7 @@ impl Pipeline {
         }
     }
 
-    /// The stages that every request passes, then those of its kind.
+    /// Runs the stages that all requests share, then those of its kind of call.
     async fn answer(
         &self,
         holder: &mut Option<Box<ServerSession>>,
@@ -100,7 +100,7 @@ impl Pipeline {
             return Ok(StageAnswer::Written(RequestEnd::GONE));
         };
         let raw = session.as_http1().map(|http1| http1.get_headers_raw_bytes());
-        // Where the framing is in doubt, nothing after this head can be trusted.
+        // If the framing is in doubt, nothing after this head can be trusted.
         framing::check(session.req_header(), raw.as_deref()).map_err(RequestRefusal::unframed)?;
         let admitted = self.admit(session, exchange).await?;
         exchange.principal(admitted.principal());
@@ -114,7 +114,7 @@ impl Pipeline {
         self.app.store.faults().pass(PanicPoint::Entry);
         match admitted.route().responder {
             Responder::Inference(endpoint) => {
-                // Boxed: the futures around it are moved several times.
+                // Boxed, because the futures around this one are moved several times.
                 Box::pin(self.inference(holder, exchange, endpoint, &admitted, shutdown)).await
             }
             Responder::Direct(handler, takes) => {
@@ -131,8 +131,8 @@ impl Pipeline {
         }
     }
 
-    /// Checks who asks for what, before the body is read. A node's signature is spent even where
-    /// the request is refused: it is good only once.
+    /// Checks caller and route, before the body is read. A node's signature works only once, so it
+    /// is spent even if the request is refused.
     async fn admit(
         &self,
         session: &mut ServerSession,
@@ -147,7 +147,7 @@ impl Pipeline {
         admitted
     }
 
-    /// Reads the body, within the bounds of its kind. One that costs work is read only where the
+    /// Reads the body, within the limits of its kind. A body that costs work is read only if the
     /// caller's limits have room.
     async fn receive(
         &self,
@@ -172,7 +172,7 @@ impl Pipeline {
         Ok(Received { body, coding, held, waited })
     }
 
-    /// A management call: a handler of `api/`.
+    /// Answers a management call by a handler of `api/`.
     async fn management(
         &self,
         session: &mut ServerSession,
@@ -195,7 +195,7 @@ impl Pipeline {
                 let answered = handler(app, &principal, &request).await;
                 drop((request, held));
                 let response = answered?;
-                // A page of the console renders its refusals itself.
+                // A console page with a refusal is already rendered.
                 if let Some(error) = response.extensions().get::<Arc<Error>>() {
                     exchange.refused(error);
                 }
@@ -209,7 +209,7 @@ impl Pipeline {
         }
     }
 
-    /// A live inference call.
+    /// Answers a live inference call.
     async fn inference(
         &self,
         holder: &mut Option<Box<ServerSession>>,
@@ -237,7 +237,7 @@ impl Pipeline {
         };
         let live = app.live();
         let translates = live.routing.translates(&prompt.request.model, endpoint);
-        // The neutral form, and the body for a provider of another dialect.
+        // Room for the neutral form and for the body that a provider of another dialect gets.
         if translates && allowed.is_ok() && !received.held.set(3 * prompt.body.len()) {
             return Err(Held::full().into());
         }
@@ -261,7 +261,7 @@ impl Pipeline {
         let request = SentRequest::of_prompt(prompt, record.request_headers(), counted);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
         call.progress().slot = permit.take_slot();
-        // Without the wait for the client's bytes.
+        // The overhead does not include the wait for the client's bytes.
         app.metrics.overhead(exchange.started.elapsed().saturating_sub(received.waited));
         *holder = proxy(&self.proxy, holder.take(), &call, shutdown).await;
         let outcome = Outcome::take(&call, record.prompt_tokens());
@@ -274,8 +274,8 @@ impl Pipeline {
         Ok(StageAnswer::Written(ended))
     }
 
-    /// A capture run again: the same stages, with the request from the capture and the answer
-    /// collected.
+    /// Runs a capture again through the same stages: the request comes from the capture, and the
+    /// answer is collected.
     async fn reroute(
         &self,
         session: &mut ServerSession,
@@ -292,10 +292,11 @@ impl Pipeline {
         tokio::select! {
             biased;
             response = &mut running => return Ok(StageAnswer::Whole(response?)),
-            // The client has left, or sends bytes out of turn.
+            // The client has left, or sends bytes that it should not send now.
             _ = session.read_body_or_idle(true) => {}
         }
-        // The call ends too, unless it has a name: whoever repeats it is told its answer.
+        // The call ends with its client, unless it has an `Idempotency-Key`: a repeat of the call
+        // needs its answer.
         if asked.key.is_some()
             && let Err(error) = running.await
         {
@@ -304,7 +305,7 @@ impl Pipeline {
         Ok(StageAnswer::Written(RequestEnd::client_gone(0)))
     }
 
-    /// Answers a reroute, as before where its `Idempotency-Key` was answered before.
+    /// Answers a reroute. If its `Idempotency-Key` was answered before, the answer is the same.
     async fn reroute_once(
         &self,
         exchange: &mut HttpExchange,
@@ -348,12 +349,13 @@ impl Pipeline {
             let why = "Too many reroutes are running; none ended in time.";
             Error::new(Kind::RateLimited, why).retry_after(bounds::LIMIT_RETRY)
         })?;
-        // The waits so far were long: a credential revoked meanwhile spends nothing.
+        // The steps so far may have taken long: a credential that was revoked meanwhile spends
+        // nothing.
         app.catch_up().await?;
         app.auth.recheck(principal, app.clock.now())?;
         let mut record = captured.record(app, exchange, principal);
         let CapturedRequest { original, prompt, inputs, held: _held, .. } = captured;
-        // The caller pays, whoever owns the capture.
+        // The caller pays, even for another user's capture.
         let decided = self
             .decide(exchange, principal, &live, (&inputs, &prompt))
             .await
@@ -394,11 +396,11 @@ impl Pipeline {
         };
         let mut prompt = Prompt::read_in_turn(&self.app, principal, unread, headers).await?;
         if coded && prompt.headers.contains_key(CONTENT_LENGTH) {
-            // The capture keeps the head beside the decoded body.
+            // The capture keeps the head together with the decoded body.
             let length = HeaderValue::from(prompt.body.len());
             prompt.headers.insert(CONTENT_LENGTH, length);
         }
-        // A provider gets a copy, with its own name of the model.
+        // Room for the provider's copy of the body, with the provider's name of the model.
         if !received.held.set(2 * prompt.body.len()) {
             return Err(Held::full());
         }
@@ -406,8 +408,8 @@ impl Pipeline {
         Ok(prompt)
     }
 
-    /// Reads the neutral form of a request that is translated. A large body that was read a second
-    /// time took a while: the credential may be revoked by now, so it is checked again.
+    /// Reads the neutral form of a request that is translated. Then checks the credential again if
+    /// a large body was read a second time, because that takes long enough for a revocation.
     async fn read_again(
         &self,
         principal: &Principal,
@@ -426,8 +428,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Admits the call by the caller's limits, decides, and reserves its cost. A refused call draws
-    /// on nothing.
+    /// Admits the call by the caller's limits, decides, and reserves the cost. A refused call uses
+    /// up nothing of the limits.
     async fn decide(
         &self,
         exchange: &mut HttpExchange,

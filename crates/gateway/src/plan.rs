@@ -1,5 +1,4 @@
-//! What a call may try and what it sends: the decision resolved to targets, and the request as
-//! providers get it.
+//! The targets that a call may try, resolved from the decision, and the request that providers get.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,24 +18,24 @@ use rerouter_routing::{
     Decision, Demand, Inputs, RetryOn, RetryPolicy, Rule, StreamUsage, Target, header_of,
 };
 
-/// The targets of one call and the rules for going from one to the next.
+/// The targets of one call and the rules for failover between them.
 pub(super) struct CallPlan {
     pub(super) live: Arc<Live>,
     /// The decision's targets, in order.
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) retry: RetryPolicy,
-    /// The recipe's retry budget, if it has one. Only live traffic draws on it.
+    /// The recipe's retry budget, if it has one. Only live traffic uses it up.
     pub(super) budget: Option<Arc<RetryBudget>>,
-    /// The name of the recipe as a header.
+    /// The name of the recipe, as a header value.
     pub(super) recipe: HeaderValue,
-    /// The name of the deciding rule, and the same as a header.
+    /// The name of the deciding rule, as text and as a header value.
     pub(super) rule: Option<(Arc<str>, HeaderValue)>,
-    /// What a model on a node must be capable of.
+    /// The capabilities that a model on a node must have.
     pub(super) demand: Demand<'static>,
 }
 
 impl CallPlan {
-    /// The plan of a decision, which is counted.
+    /// The plan of a decision. Counts the decision in the metrics.
     pub(super) fn of_decision(
         app: &App,
         live: Arc<Live>,
@@ -67,7 +66,7 @@ impl CallPlan {
         CallPlan { live, targets, retry, budget, recipe: shown, rule, demand: demand(inputs) }
     }
 
-    /// One attempt at the target of a shadow.
+    /// A plan with one attempt, at the target of a shadow.
     pub(super) fn of_shadow(
         live: Arc<Live>,
         decision: &Decision,
@@ -90,14 +89,14 @@ fn demand(inputs: Option<&Inputs>) -> Demand<'static> {
     inputs.map(|inputs| inputs.request.demand().into_owned()).unwrap_or_default()
 }
 
-/// The request that providers get, but for what differs between them.
+/// The request that providers get, without the parts that differ between providers.
 pub(super) struct SentRequest {
     pub(super) endpoint: Endpoint,
     pub(super) body: Bytes,
-    /// Where the body names the model.
+    /// The range of the model's name in the body.
     pub(super) model: Range<usize>,
-    /// The edit that asks for a stream's usage, where the client asks for a stream and not for
-    /// that.
+    /// The edit that asks for the usage of a stream, if the client asks for a stream but not for
+    /// its usage.
     pub(super) ask_usage: Option<Edit>,
     /// Whether the client asks for the usage of a stream.
     pub(super) includes_usage: bool,
@@ -105,14 +104,14 @@ pub(super) struct SentRequest {
     pub(super) headers: HeaderMap,
     /// The part of the client's query that providers see.
     pub(super) query: Option<String>,
-    /// The usage is held against a limit of the caller.
+    /// Whether the usage counts towards a limit of the caller.
     pub(super) counted: bool,
-    /// The body in the neutral form, if it was read. It is given to the call.
+    /// The body in the neutral form, if it was read, until the call takes it.
     pub(super) neutral: Option<NeutralForm>,
 }
 
 impl SentRequest {
-    /// A request as it was read, with its headers.
+    /// The request that was read from a client, with its headers.
     pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, counted: bool) -> Self {
         SentRequest {
             neutral: prompt.take_neutral(),
@@ -127,13 +126,14 @@ impl SentRequest {
         }
     }
 
-    /// The body with the model that this target serves, and with the question for the usage where
-    /// it is ours to ask.
+    /// The body for this target: with the target's name of the model and, if
+    /// [`own_question`](SentRequest::own_question) says so, a question for the usage.
     pub(super) fn body_for(&self, target: &Target) -> Bytes {
         request::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
     }
 
-    /// The edit by which this target is asked for a usage that the client did not ask for.
+    /// The edit that asks this target for the usage of a stream, if the client does not ask for the
+    /// usage and we do.
     pub(super) fn own_question(&self, target: &Target) -> Option<&Edit> {
         let wanted = match target.provider.stream_usage {
             StreamUsage::Auto => self.counted,
@@ -146,17 +146,17 @@ impl SentRequest {
     }
 }
 
-/// What a provider of another dialect is sent.
+/// The request for a provider of another dialect.
 pub(super) struct TranslatedRequest {
     pub(super) request_target: Uri,
     pub(super) body: Bytes,
-    /// A header that the body needs.
+    /// A header that the provider needs with this body.
     pub(super) header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// The headers of a client that providers see.
+/// The client's headers that providers see.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    // As texts: to compare two names costs more.
+    // Compared as text, which is faster than comparing two header names.
     let is_seen = |name: &str| CLIENT_HEADERS.iter().any(|seen| seen.as_str() == name);
     let seen = headers.iter().filter(|(name, _)| is_seen(name.as_str()));
     seen.map(|(name, value)| (name.clone(), value.clone())).collect()

@@ -1,5 +1,5 @@
-//! Management calls whose work takes time: the client is watched while it waits, and may read lines
-//! of progress (NDJSON) before the answer.
+//! Management calls that take time. The call stops if the client leaves, and the client may read
+//! lines of progress (NDJSON) before the answer.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, TRANSFER_ENCODING};
@@ -13,8 +13,8 @@ use super::respond::{self, RequestEnd, RequestRefusal, StageAnswer, name_request
 use rerouter_base::error::{Error, Result};
 use rerouter_core::api::{ProgressStep, ProgressStream};
 
-/// Follows the work to its answer; the work ends when the client leaves. Nothing is written before
-/// the first line: what is refused until then has its own status.
+/// Follows the work until its answer; stops the work if the client leaves. Before the first line
+/// nothing is written, so that an early refusal has its own status.
 pub(super) async fn follow(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
@@ -25,7 +25,8 @@ pub(super) async fn follow(
         let step = tokio::select! {
             biased;
             step = slow.steps.recv() => step,
-            // The client has left, or sends bytes out of turn: nobody waits for the answer.
+            // The client has left, or sends bytes that it should not send now: nobody waits for the
+            // answer.
             _ = session.read_body_or_idle(true) => {
                 return Ok(StageAnswer::Written(RequestEnd::client_gone(sent.unwrap_or(0))));
             }
@@ -50,7 +51,7 @@ pub(super) async fn follow(
     }
 }
 
-/// The answer: by itself where no line was written, else as the last line.
+/// Writes the answer: as a normal response if no line was written, else as the last line.
 async fn finish(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
@@ -79,12 +80,12 @@ async fn last_line(
 ) -> RequestEnd {
     let written = write_line(session, exchange, &mut sent, line).await.is_ok();
     let ended = written && answers::in_time(session.finish_body()).await.is_ok();
-    // To a client of HTTP/1.0 the lines end with the connection.
+    // For a client of HTTP/1.0 the close of the connection ends the lines.
     let framed = session.req_header().version != Version::HTTP_10;
     RequestEnd { status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
 }
 
-/// Writes a line, and the head before the first.
+/// Writes a line. Before the first line, also writes the response head.
 async fn write_line(
     session: &mut ServerSession,
     exchange: &HttpExchange,

@@ -1,5 +1,5 @@
-//! The heads of an attempt: the request head that a provider gets, and the provider's answer head
-//! as the client gets it.
+//! The heads of an attempt: the request head for the provider, and the provider's answer head as
+//! the client gets it.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
@@ -21,7 +21,7 @@ use rerouter_dialect::protocol::Way;
 use rerouter_routing::{Target, header_of};
 use rerouter_store::PanicPoint;
 
-/// The provider's own id of the request.
+/// The header with the provider's own id of the request.
 static UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-rerouter-upstream-request-id");
 static PROVIDER: HeaderName = HeaderName::from_static("x-rerouter-provider");
 static MODEL: HeaderName = HeaderName::from_static("x-rerouter-model");
@@ -31,12 +31,12 @@ static REVISION: HeaderName = HeaderName::from_static("x-rerouter-revision");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-rerouter-attempts");
 static BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// The most headers that [`name_call`] adds, beside the rates.
+/// The most headers that [`name_call`] adds, without the rate headers.
 const CALL_HEADERS: usize = 9;
 
-/// Whether a header of a provider's answer is passed on. Those that are not concern its connection,
-/// a proxy in front of it, browsers of its host, or the operator's account, or have names that are
-/// ours.
+/// Whether the client gets this header of a provider's answer. The others concern the provider's
+/// connection, a proxy in front of it, browsers of its host or the operator's account, or have
+/// names that only the gateway sets.
 fn is_passed_on(name: &str) -> bool {
     let is_dropped = matches!(
         name,
@@ -57,7 +57,7 @@ fn is_passed_on(name: &str) -> bool {
             | "openai-project"
             | "anthropic-organization-id"
     );
-    // The last would let pages of other origins read our answers.
+    // `access-control-` headers would let pages of other origins read our answers.
     !is_dropped && !name.starts_with("x-rerouter-") && !name.starts_with("access-control-")
 }
 
@@ -91,8 +91,8 @@ pub(super) fn name_call(
     }
 }
 
-/// Writes the request head for the provider and gives the body that belongs to it. Of the client's
-/// headers only those of [`forwarded`](super::plan::forwarded) are in it.
+/// Writes the request head for the provider and returns the body that belongs to it. Of the
+/// client's headers the head has only those of [`forwarded`](super::plan::forwarded).
 pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> Result<Bytes> {
     let target = call
         .target()
@@ -106,7 +106,7 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     let (uri, body, more) = match translated {
         Some(TranslatedRequest { request_target, body, header }) => (request_target, body, header),
         None => {
-            // A provider that speaks the dialect of the request takes its query.
+            // Only a provider that speaks the dialect of the request gets its query.
             let SentRequest { endpoint, query, .. } = &call.request;
             let uri = written(endpoint_request_target(&target, *endpoint, query.as_deref()))?;
             (uri, call.request.body_for(&target), None)
@@ -114,16 +114,16 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     };
     let (mut fresh, ()) = http::Request::new(()).into_parts();
     fresh.method = Method::POST;
-    // The version of Pingora's connection to the provider.
+    // The version that Pingora set for its connection to the provider.
     fresh.version = head.version;
     fresh.uri = uri;
-    // The map itself: Pingora's own insertion parses each name again, to keep its case.
+    // The map is set directly: Pingora's own insertion parses each name again, to keep its case.
     fresh.headers = written(call.headers())?;
     let headers = &mut fresh.headers;
     headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-    // Those of a client concern its own dialect.
+    // The client's headers make sense only in its own dialect.
     for name in call.request.headers.keys().filter(|name| is_native && !made.sets(name)) {
-        // In the place of a default of ours.
+        // The client's value replaces a default of ours.
         headers.remove(name);
         for value in call.request.headers.get_all(name) {
             headers.append(name, value.clone());
@@ -139,7 +139,7 @@ pub(super) fn write_request(call: &InferenceCall, head: &mut RequestHeader) -> R
     Ok(body)
 }
 
-/// The request target of an endpoint.
+/// The request target (path and query) for an endpoint.
 pub(super) fn endpoint_request_target(
     target: &Target,
     endpoint: Endpoint,
@@ -154,16 +154,16 @@ pub(super) fn endpoint_request_target(
     }
 }
 
-/// A part of a head. The checks of the routing document see to it that it can be written; if it
-/// cannot, the attempt fails.
+/// Unwraps a part of a head. The routing document's checks ensure that there is one; if not, the
+/// attempt fails.
 pub(super) fn written<T>(made: Option<T>) -> Result<T> {
     made.ok_or_else(|| {
         Error::explain(ErrorType::InternalError, "a provider's head cannot be written")
     })
 }
 
-/// Turns a provider's answer head into ours: hop-by-hop headers go, our headers join, event streams
-/// lose their length.
+/// Turns a provider's answer head into ours: removes hop-by-hop headers, adds our headers, and
+/// removes the length of an event stream.
 pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) -> Result<()> {
     if head.status.is_informational() {
         return Ok(());
@@ -173,8 +173,8 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
         head,
         ResponseHeader::build_no_case(head.status, Some(0))?,
     ));
-    // The version concerns the provider's connection (RFC 9110 section 2.5). A client of HTTP/1.1
-    // would close its own after an answer of 1.0.
+    // The provider's version concerns only its connection (RFC 9110 section 2.5). A client of
+    // HTTP/1.1 would close its connection after an answer of HTTP/1.0.
     parts.version = Version::HTTP_11;
     let headers = &mut parts.headers;
     settle_framing(headers)?;
@@ -182,7 +182,7 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
     if let Some(target) = &target {
         mask_headers(headers, &target.provider.known_by);
     }
-    // Ours replaces it.
+    // Our request id replaces the provider's.
     let upstream_id =
         headers.get(&REQUEST_ID).cloned().or_else(|| headers.remove(&ANTHROPIC_REQUEST_ID));
     let mut gone = named_by_connection(headers);
@@ -195,7 +195,7 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
     }
     headers.reserve(CALL_HEADERS + call.rates.len());
     if is_event_stream(headers) {
-        // An error event may have to follow the end that the provider announced.
+        // An error event may have to follow after the length that the provider announced.
         headers.remove(CONTENT_LENGTH);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.insert(&BUFFERING, HeaderValue::from_static("no"));
@@ -209,10 +209,10 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
     Ok(())
 }
 
-/// Makes the head one of a translated answer.
+/// Changes the head to that of a translated answer.
 fn translate_head(plan: &AnswerPlan, status: StatusCode, headers: &mut HeaderMap) -> Result<()> {
     if !is_plain(headers) {
-        // It was asked for an answer as it is.
+        // We asked the provider for an answer without a content coding.
         return Err(fault(CUT, true));
     }
     headers.remove(CONTENT_LENGTH);
@@ -225,8 +225,8 @@ fn translate_head(plan: &AnswerPlan, status: StatusCode, headers: &mut HeaderMap
     Ok(())
 }
 
-/// Makes the framing unambiguous: the only transfer coding is `chunked`, named once, and a repeated
-/// length is written once. Pingora has refused lengths that differ.
+/// Makes the framing unambiguous: `chunked` is the only transfer coding and is named once, and a
+/// repeated length is written once. Pingora has already refused lengths that differ.
 fn settle_framing(headers: &mut HeaderMap) -> Result<()> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
@@ -243,8 +243,7 @@ fn settle_framing(headers: &mut HeaderMap) -> Result<()> {
     Ok(())
 }
 
-/// The hop-by-hop headers of a message: `Connection` itself and what it names (RFC 9110 section
-/// 7.6.1).
+/// The hop-by-hop headers that `Connection` names (RFC 9110 section 7.6.1).
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -252,7 +251,7 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-        // Pingora uses these for framing.
+        // Pingora handles these three headers itself.
         .filter(|name| name != CONTENT_LENGTH && name != TRANSFER_ENCODING && name != CONNECTION)
         .collect();
     names.dedup();
@@ -285,7 +284,7 @@ mod tests {
             "x-rerouter-recipe",
             "access-control-allow-origin",
         ] {
-            // Headers have lower-case names.
+            // Fails if the name is not in lower case, as header names are.
             assert_eq!(HeaderName::from_static(name).as_str(), name);
             assert!(!is_passed_on(name), "{name}");
         }

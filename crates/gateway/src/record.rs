@@ -1,5 +1,5 @@
-//! The capture of a call while the call runs. It is built beside the request, offered once at the
-//! end, and no request waits for it.
+//! The capture of a call while the call runs. It is built beside the request and offered once, at
+//! the end. No request waits for the capture.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,15 +32,15 @@ pub(super) struct Record {
     request: Bytes,
     account: CallAccount,
     began: Instant,
-    /// None where nothing is captured.
+    /// The announced capture; `None` if nothing is captured.
     coming: Option<PendingCapture>,
-    /// None where no traces are exported.
+    /// `None` if no traces are exported.
     trace: Option<Arc<TraceContext>>,
 }
 
 impl Record {
-    /// Opens the record of a request that has been read, takes its headers, and announces its
-    /// capture.
+    /// Opens the record of a request that has been read. Takes the headers out of the prompt and
+    /// announces the capture.
     pub(super) fn begin(
         app: &App,
         exchange: &HttpExchange,
@@ -55,7 +55,7 @@ impl Record {
         Record::announced(app, exchange, principal, (prompt, headers), coming)
     }
 
-    /// Opens a record whose capture was announced; `None` where nothing is captured.
+    /// Opens a record with a capture that was announced; `None` if nothing is captured.
     pub(super) fn announced(
         app: &App,
         exchange: &HttpExchange,
@@ -89,7 +89,7 @@ impl Record {
         Record { head, request_headers, request, account, began, coming, trace }
     }
 
-    /// Marks it as a replay of `original`, made and paid for by `caller`.
+    /// Marks the record as a replay of `original`, made and paid for by `caller`.
     pub(super) fn replay_of(&mut self, original: &Head, caller: String) {
         self.head.owner = original.owner.clone();
         self.head.key = original.key.clone();
@@ -98,7 +98,7 @@ impl Record {
         self.head.replayed_by = Some(caller);
     }
 
-    /// Limits what is kept of it.
+    /// Limits what the capture keeps.
     pub(super) fn keeps(&mut self, kept: CaptureLevel) {
         self.head.request_captured &= kept == CaptureLevel::Full;
         if kept == CaptureLevel::Off {
@@ -106,7 +106,7 @@ impl Record {
         }
     }
 
-    /// Notes the inputs and the decision made on them, if there is one.
+    /// Notes the inputs, and the decision if they led to one.
     pub(super) fn decided(
         &mut self,
         inputs: Inputs,
@@ -137,17 +137,17 @@ impl Record {
         &self.request_headers
     }
 
-    /// Its trace, where traces are exported.
+    /// The trace of the call, if traces are exported.
     pub(super) fn trace(&self) -> Option<&Arc<TraceContext>> {
         self.trace.as_ref()
     }
 
-    /// Whether a capture is made of it.
+    /// Whether the call is captured.
     pub(super) fn is_captured(&self) -> bool {
         self.coming.is_some()
     }
 
-    /// The record of a shadow of this request: a new id, the same decision.
+    /// The record of this request's shadow: with a new id and the same decision.
     pub(super) fn shadow(&self, app: &App) -> Record {
         let (at, original) = (app.clock.now(), &self.head.id);
         let id = RequestId::new(at, &app.random);
@@ -169,7 +169,7 @@ impl Record {
         Record { head, request_headers, request, account, began, coming, trace }
     }
 
-    /// Replaces the request's body by the one that is sent.
+    /// Replaces the captured body by the one that was sent to the shadow's target.
     pub(super) fn sends(&mut self, app: &App, body: &Bytes) {
         let most = app.server.capture.max_body;
         self.head.request_truncated = body.len() > most;
@@ -180,7 +180,7 @@ impl Record {
         self.head.inputs.as_ref().map_or(0, |inputs| inputs.request.prompt_tokens)
     }
 
-    /// The decision as the answer to a reroute shows it.
+    /// The decision in the form that the answer to a reroute shows.
     pub(super) fn answered(&self, outcome: &Outcome) -> Option<DecisionRecord> {
         let mut head = Head::clone(&self.head);
         head.served = outcome.served();
@@ -188,7 +188,7 @@ impl Record {
         head.decision_record()
     }
 
-    /// Ends a request that is refused before any provider is asked. Gives the answer to write.
+    /// Ends a request that is refused before any provider is asked. Returns the answer to write.
     pub(super) fn refused(
         mut self,
         app: &App,
@@ -208,8 +208,8 @@ impl Record {
         response
     }
 
-    /// Ends a call: counters, access line, capture. `status` is the one that the client got,
-    /// `added` what we wrote beside the provider's answer.
+    /// Ends a call: writes its counters, access line and capture. `status` is the status that the
+    /// client got, `added` the bytes that we wrote after the provider's answer.
     pub(super) fn close(
         mut self,
         app: &App,
@@ -239,7 +239,7 @@ impl Record {
         self.leave(app, outcome, added);
     }
 
-    /// Ends a shadow, of which only the capture remains. Gives its state.
+    /// Ends a shadow, which leaves only a capture. Returns the state of the capture.
     pub(super) fn close_shadow(mut self, app: &App, outcome: Outcome) -> CaptureState {
         let gone = outcome.failure == Some(AttemptFailure::ClientGone);
         let status = if gone { 499 } else { outcome.status.unwrap_or(502) };
@@ -273,11 +273,11 @@ impl Record {
         self.offer(app, body, headers);
     }
 
-    /// Leaves the trace of the call, if it is sampled, with the word of the error that the client
-    /// read, if that is another than the capture's.
+    /// Offers the trace of the call for export, if it is sampled. `word` is the error that the
+    /// client read, if it differs from the capture's error.
     fn leave_trace(&mut self, app: &App, steps: Vec<AttemptStep>, word: Option<String>) {
         let Some(context) = self.trace.take().filter(|trace| trace.sampled) else { return };
-        // A span needs no inputs, and they are the most of a head.
+        // A span needs no inputs, and they are most of a head.
         let inputs = self.head.inputs.take();
         let mut head = Head::clone(&self.head);
         head.error = word.or(head.error);
@@ -296,8 +296,8 @@ impl Record {
                 Default::default()
             };
             let (mut head, request_headers) = (*self.head, self.request_headers);
-            // What was read whole, or what we said ourselves, may be longer than the copy of what
-            // passed.
+            // An answer that was read whole, or is our own, may be longer than the copy of a
+            // relayed answer.
             let most = app.server.capture.max_body;
             head.response_truncated |= response.len() > most;
             let bodies = Bodies { request, response: Bodies::cut(&response, most) };
@@ -309,7 +309,7 @@ impl Record {
     }
 }
 
-/// Whether the client asks, in any line of the header, that bodies are not captured.
+/// Whether any line of the client's header asks for bodies not to be captured.
 fn says_off(headers: &HeaderMap) -> bool {
     let lines = headers.get_all("x-rerouter-capture").iter().map(HeaderValue::as_bytes);
     lines

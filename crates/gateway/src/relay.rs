@@ -1,5 +1,5 @@
-//! A provider's answer on its way to the client: what is held back, when it is committed, what
-//! makes it fail, and its copy for the capture. No I/O: batches of tasks in, a verdict out.
+//! A provider's answer on its way to the client: what is held back, when the answer is committed,
+//! what makes it fail, and its copy for the capture. No I/O: batches of tasks in, a verdict out.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
@@ -17,28 +17,28 @@ use rerouter_dialect::neutral::answer_builder::COLLECT_BYTES;
 use rerouter_dialect::stream::{self as tally, StreamTally};
 use rerouter_dialect::wire::sse::ends_event;
 
-/// Bytes of an answer that are held until its first content event.
+/// Most bytes of an answer that are held until its first content event.
 const HOLD_BYTES: usize = 256 << 10;
-/// Bytes at the end of a long answer in which its usage is looked for.
+/// Number of bytes at the end of a long answer that are searched for its usage.
 const USAGE_ENDING: usize = 16 << 10;
 
-/// What to do in the middle of an answer.
+/// The next step in the middle of an answer.
 enum NextStep {
     Wait,
     Commit,
     Abandon(&'static str),
 }
 
-/// The answer of the present attempt, so far.
+/// The answer of the current attempt, so far.
 #[derive(Default)]
 pub(super) struct Relay {
-    /// The number of the attempt.
+    /// The index of the attempt.
     pub(super) target: usize,
     held: Vec<HttpTask>,
     held_bytes: usize,
-    /// The memory bound of the process leaves no room for what is held.
+    /// The process has no memory left for what is held.
     overfull: bool,
-    /// Some of it has been passed on: there is no failover any more.
+    /// Some of the answer has been passed on: failover is no longer possible.
     pub(super) committed: bool,
     /// The whole answer has been passed on, or collected.
     pub(super) complete: bool,
@@ -47,32 +47,32 @@ pub(super) struct Relay {
     pub(super) stream: bool,
     pub(super) tally: StreamTally,
     pub(super) filter: AnswerFilter,
-    /// The copy for the capture: the body as the client gets it.
+    /// The copy for the capture: the body that the client gets.
     pub(super) body: BytesMut,
     pub(super) body_truncated: bool,
-    /// The last bytes of a document longer than the copy.
+    /// The last bytes of a document that is longer than the copy.
     pub(super) ending: BytesMut,
     pub(super) first_content: Option<Instant>,
     /// The first byte of the body.
     begins: Option<u8>,
-    /// The last bytes of a stream: enough to tell whether an event ends there.
+    /// The last bytes of a stream: enough to tell whether they end an event.
     tail: Vec<u8>,
-    /// The last whole answer that was not passed on, or the collected one.
+    /// The last whole answer that was not passed on, or the collected answer.
     pub(super) answer: Option<WholeAnswer>,
     /// The memory that the copy and the held tasks take.
     memory: Option<Held>,
-    /// The memory that the translation takes, if there is one, and how much.
+    /// The memory of the translation and its size in bytes; `None` without a translation.
     translating: Option<(Held, usize)>,
 }
 
 impl Relay {
-    /// Counts its copies against `memory`.
+    /// Counts the relay's copies against `memory`.
     pub(super) fn count_within(&mut self, memory: &BodyMemory) {
         self.memory = Some(memory.begin(BodyClass::Copies));
     }
 
-    /// Judges a batch of the provider's answer: hold, commit, fail over or collect. Each task is
-    /// judged as if it had come alone, so that the cut into batches changes nothing.
+    /// Decides on a batch of the provider's answer: hold, commit, fail over or collect. Each task
+    /// is judged as if it had come alone, so the division into batches changes nothing.
     pub(super) fn observe(&mut self, tasks: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
         let fresh = !self.committed;
         let mut forward = Vec::new();
@@ -80,7 +80,7 @@ impl Relay {
             let end = task.is_end();
             match task {
                 HttpTask::Failed(error) => return self.broken(forward, error, fresh),
-                // Nobody asked for another protocol: what follows is no answer.
+                // The gateway asks for no other protocol, so what follows is no answer.
                 HttpTask::Header(header, _) if header.status == StatusCode::SWITCHING_PROTOCOLS => {
                     return RelayVerdict::Abandon(fault(CUT, true));
                 }
@@ -115,7 +115,7 @@ impl Relay {
         }
     }
 
-    /// What to do in the middle of an answer.
+    /// Chooses the next step in the middle of an answer.
     fn next_step(&self, rules: Rules<'_>) -> NextStep {
         if rules.mode == Mode::Collect || self.filter.whole().is_some() {
             let bytes = self.held_bytes + self.filter.held();
@@ -130,11 +130,11 @@ impl Relay {
         }
         let overfull = self.held_bytes > HOLD_BYTES;
         let ready = match self.refused() {
-            // A refusal is read whole, to be passed on if no other target does better.
+            // A refusal is read whole, to be passed on if no other target answers better.
             Some(_) if overfull && rules.has_next => return NextStep::Abandon(BAD_STATUS),
             Some(AttemptFailure::Unauthorized) if overfull => return NextStep::Abandon(BAD_STATUS),
             Some(_) => overfull,
-            // So is an error that no other target would change.
+            // An error that no other target would change is read whole, too.
             None if !self.ok() => overfull,
             // A document is held until it is whole: it may break off, or turn out to be an error.
             None if self.is_document() => overfull || !rules.has_next,
@@ -143,7 +143,7 @@ impl Relay {
         if ready { NextStep::Commit } else { NextStep::Wait }
     }
 
-    /// The answer broke off. `fresh`: nothing of it was committed before this batch.
+    /// Handles an answer that broke off. `fresh`: nothing was committed before this batch.
     fn broken(
         &mut self,
         mut forward: Vec<HttpTask>,
@@ -166,14 +166,14 @@ impl Relay {
     fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
         if let Some(status) = self.filter.whole().and_then(WholeTranslation::failed_as) {
             self.keep_answer();
-            // In the provider's answer an error stands behind a status of success. A refused
-            // credential is ours.
+            // The provider's answer is an error with a status of success. A refused credential is
+            // our fault, so the client does not get that answer.
             let for_the_client = self.answer.take().filter(|_| !matches!(status, 401 | 403));
             self.answer = for_the_client.map(|answer| WholeAnswer { status, ..answer });
             return RelayVerdict::Abandon(fault(IN_BAND, true));
         }
-        // Content commits also where the end came with it. To clients, an event without its blank
-        // line is none.
+        // A stream with content is committed even if its end came in the same batch. Clients ignore
+        // an event without its blank line.
         if rules.mode == Mode::Relay
             && !self.committed
             && self.stream
@@ -187,7 +187,7 @@ impl Relay {
             self.stream && self.ok() && self.tally.error().is_none() && !self.tally.finished();
         if self.committed && rules.mode == Mode::Relay {
             if cut {
-                // The end is held back, so that the client does not take the answer for whole.
+                // The end is held back, so that the client does not take the answer for complete.
                 withhold_end(&mut forward);
                 return RelayVerdict::Forward { tasks: forward, then: Some(fault(CUT, false)) };
             }
@@ -212,9 +212,9 @@ impl Relay {
         RelayVerdict::Forward { tasks: self.commit(), then: None }
     }
 
-    /// Forgets what came before a new attempt or a new head.
+    /// Drops what came before a new attempt or a new head.
     pub(super) fn reset(&mut self) {
-        // Nothing comes before a head.
+        // Without a head there is nothing to drop.
         if self.status.is_none() {
             return;
         }
@@ -235,7 +235,7 @@ impl Relay {
         self.tail.clear();
     }
 
-    /// Reads the task: status, kind of answer, content, usage.
+    /// Notes what the task tells: status, kind of answer, content, usage.
     fn note(&mut self, task: &HttpTask, rules: Rules<'_>) {
         match task {
             HttpTask::Header(header, _) => {
@@ -266,12 +266,12 @@ impl Relay {
         }
     }
 
-    /// What of a task may leave. A rest of the body may go before an end that carries nothing.
+    /// Filters a task. The rest of a body becomes a task of its own before an end without bytes.
     fn pass(&mut self, task: HttpTask, rules: Rules<'_>) -> [Option<HttpTask>; 2] {
         let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
         let strips = self.strips(rules);
         match task {
-            // An answer without a body gets one.
+            // An answer without a body gets one by its translation.
             HttpTask::Header(header, true) if self.filter.whole().is_some() => {
                 let body = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
                 let header = HttpTask::Header(header, false);
@@ -298,8 +298,8 @@ impl Relay {
         }
     }
 
-    /// Accounts for what is kept to be translated, and gives what may leave: where there is no
-    /// memory for more of a stream, it ends here.
+    /// Counts the memory of the translation, and returns the bytes that are ready for the client.
+    /// If there is no memory left, a stream ends here.
     fn accounted(&mut self, left: Bytes) -> Bytes {
         self.name_dropped();
         let Some((memory, known)) = &mut self.translating else { return left };
@@ -314,23 +314,23 @@ impl Relay {
         joined(left, self.filter.give_up())
     }
 
-    /// When an answer is translated, its head says what was dropped.
+    /// Adds the header that lists what the translation of an answer left out.
     fn name_dropped(&mut self) {
         if let Some(dropped) = self.filter.whole().and_then(WholeTranslation::dropped) {
             self.headers.insert(&DROPPED, dropped.clone());
             if let Some(HttpTask::Header(header, _)) = self.held.first_mut() {
-                // Only a name that is no name fails.
+                // Fails only if the name is not valid.
                 let _always = header.insert_header(&DROPPED, dropped.clone());
             }
         }
     }
 
-    /// Whether the usage of this answer is taken out.
+    /// Whether the usage is removed from this answer.
     fn strips(&self, rules: Rules<'_>) -> bool {
         rules.strip_usage && self.stream && self.ok()
     }
 
-    /// Adds a task to the copy for the capture, and notes how the body ends.
+    /// Adds a task to the copy for the capture, and keeps the last bytes of the body.
     fn copy(&mut self, task: &HttpTask, rules: Rules<'_>) {
         if let HttpTask::Body(Some(bytes), _) = task {
             if self.stream {
@@ -342,12 +342,12 @@ impl Relay {
                 }
             }
             let limit = rules.capture_limit;
-            // Once it is cut nothing more is added: the copy is a beginning.
+            // A copy that was cut gets no more bytes, so that it stays a prefix of the body.
             let room = if self.body_truncated { 0 } else { limit.saturating_sub(self.body.len()) };
             let room = if self.make_room(bytes.len().min(room)) { room } else { 0 };
             self.body_truncated |= bytes.len() > room;
             if self.body_truncated && !self.stream {
-                // The usage is at the end of a document: it is known although the copy is cut.
+                // The usage is at the end of a document, so it is known even if the copy is cut.
                 self.ending.extend_from_slice(
                     bytes.get(bytes.len().saturating_sub(USAGE_ENDING)..).unwrap_or_default(),
                 );
@@ -357,7 +357,7 @@ impl Relay {
         }
     }
 
-    /// Makes room in the copy for `more` bytes; `false` where the memory bound has none.
+    /// Makes room in the copy for `more` bytes. Returns `false` if the memory limit has no room.
     fn make_room(&mut self, more: usize) -> bool {
         let needed = self.body.len() + more;
         if needed <= self.body.capacity() {
@@ -367,7 +367,7 @@ impl Relay {
         self.account(ahead) || self.account(needed)
     }
 
-    /// Accounts for a copy of this many bytes, beside the held tasks.
+    /// Counts a copy of this size and the held tasks. `false` if the memory limit has no room.
     fn account(&mut self, copy: usize) -> bool {
         let bytes = copy + self.held_bytes;
         self.memory.as_mut().is_none_or(|memory| memory.set(bytes))
@@ -392,12 +392,12 @@ impl Relay {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
 
-    /// The failure that the status stands for, where another target may do better.
+    /// The failure that the status means, if another target may answer better.
     pub(super) fn refused(&self) -> Option<AttemptFailure> {
         match self.status? {
             429 => Some(AttemptFailure::RateLimited),
             401 | 403 => Some(AttemptFailure::Unauthorized),
-            // A redirect would send the client, its prompt and its key to another host.
+            // A client that follows a redirect would send its prompt and its key to another host.
             300..=399 | 500..=599 => Some(AttemptFailure::ServerError),
             _ => None,
         }
@@ -411,12 +411,12 @@ impl Relay {
             && (self.tally.done_seen() || self.tally.error().is_some() || self.is_unreadable())
     }
 
-    /// Whether a stream cannot be translated to its end, though the provider named no error.
+    /// Whether a stream could not be translated although the provider reported no error.
     fn is_unreadable(&self) -> bool {
         self.filter.is_given_up() && self.tally.error().is_none()
     }
 
-    /// Whether the stream so far ends where an event ends.
+    /// Whether the stream so far ends at the end of an event.
     pub(super) fn between_events(&self) -> bool {
         self.tail.is_empty() || ends_event(&self.tail)
     }
@@ -426,12 +426,12 @@ impl Relay {
         self.first_content.is_some() && self.ok() && !self.in_band_error()
     }
 
-    /// Whether the provider has not refused the request, as far as its answer has come.
+    /// Whether the provider has not refused the request so far.
     pub(super) fn may_be_served(&self) -> bool {
         (self.status.is_none() || self.ok()) && !self.has_error()
     }
 
-    /// Whether a successful answer holds an error, in its stream or as its document.
+    /// Whether a successful answer contains an error, as an event or as the document.
     pub(super) fn has_error(&self) -> bool {
         self.ok()
             && (self.tally.error().is_some()
@@ -439,8 +439,8 @@ impl Relay {
                 || (!self.stream && tally::error_in(&self.body).is_some()))
     }
 
-    /// Whether it is a successful JSON document. Whitespace before one keeps a connection alive and
-    /// is passed on at once.
+    /// Whether the answer is a successful JSON document. A body that begins with whitespace does
+    /// not count: the whitespace keeps the connection alive and is passed on at once.
     pub(super) fn is_document(&self) -> bool {
         !self.stream
             && self.ok()
@@ -479,7 +479,7 @@ impl Relay {
             stream: self.stream,
             index: self.target,
         };
-        // A refused credential is ours, and a redirect is for us: neither is for the client.
+        // A refused credential is our fault, and a redirect is for us: the client gets neither.
         let for_the_client = self.refused() != Some(AttemptFailure::Unauthorized)
             && !(300..400).contains(&answer.status);
         self.answer = for_the_client.then_some(answer);

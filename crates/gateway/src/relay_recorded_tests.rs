@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Runs an answer of that endpoint, of which another target could be tried.
+/// Runs an answer of this endpoint. Another target could be tried after it.
 fn run_of(
     endpoint: Endpoint,
     end: End,
@@ -58,7 +58,7 @@ fn a_recorded_stream_without_its_last_event_broke_off() {
                 exchange.id
             );
         }
-        // Nothing but a beginning: another target answers.
+        // The beginning alone is not enough: another target answers.
         let start = exchange.response.split_inclusive("\n\n").next().unwrap();
         let became = run_of(exchange.endpoint(), End::Done, start.as_bytes(), &[500], &[2]);
         assert_eq!((became.error, became.head), (error(CUT), false), "{}", exchange.id);

@@ -1,4 +1,4 @@
-//! Answers and what becomes of them, however they are cut into batches.
+//! Answers and what the relay makes of them, divided into batches in any way.
 
 #[cfg(test)]
 #[path = "relay_recorded_tests.rs"]
@@ -59,14 +59,14 @@ const RULES: Rules<'static> = Rules {
 };
 const STREAM: Made = Made { status: 200, kind: "text/event-stream", end: End::Done, rules: RULES };
 
-/// What became of an answer.
+/// The result of relaying an answer.
 #[derive(Debug, Default, PartialEq)]
 struct Became {
-    /// The client's bytes, and whether it saw a head and an end.
+    /// The bytes for the client; `head` and `ended` tell whether a head and an end came.
     bytes: Vec<u8>,
     head: bool,
     ended: bool,
-    /// The type of the error that the attempt ends with.
+    /// The type of the attempt's error.
     error: Option<String>,
     collected: Option<(u16, Vec<u8>)>,
     between_events: bool,
@@ -74,7 +74,7 @@ struct Became {
 }
 
 impl Became {
-    /// What the client and the call see: all but the copy.
+    /// Everything that the client and the call see: all fields but the copy.
     fn seen(&self) -> impl PartialEq + std::fmt::Debug + '_ {
         let Became { bytes, head, ended, error, collected, between_events, copy: _ } = self;
         (bytes, head, ended, error, collected, between_events)
@@ -234,7 +234,7 @@ fn the_copy_for_the_capture_is_bounded() {
     assert_eq!((&relay.body[..], relay.body_truncated), (&CONTENT.as_bytes()[..10], true));
 }
 
-/// Of an answer that is not captured a stream leaves no copy, and a document does, for its usage.
+/// If an answer is not captured, a stream is not copied. A document is copied, for its usage.
 #[test]
 fn a_stream_that_is_not_captured_is_not_copied() {
     let rules = Rules { captured: false, ..RULES };
@@ -259,8 +259,8 @@ fn a_stream_that_is_not_captured_is_not_copied() {
 const USAGE: &str =
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n";
 
-/// However an answer is cut and ends, the usage that only we asked for is counted and not passed
-/// on.
+/// If the client did not ask for the usage, it is counted but not passed on, however the answer is
+/// cut and ends.
 #[test]
 fn the_usage_that_only_we_asked_for_is_counted_and_kept_back() {
     let rules = Rules { strip_usage: true, ..RULES };
@@ -291,7 +291,7 @@ fn the_usage_that_only_we_asked_for_is_counted_and_kept_back() {
             );
         }
     }
-    // What breaks off within an event ends for the client where the event before ended.
+    // If a stream breaks off within an event, the client gets it up to the end of the event before.
     let cut = run(
         Made { end: End::Failed, rules, ..STREAM },
         [ROLE, CONTENT, PARTIAL].concat().as_bytes(),
@@ -302,7 +302,7 @@ fn the_usage_that_only_we_asked_for_is_counted_and_kept_back() {
         (cut.bytes.as_slice(), cut.between_events),
         ([ROLE, CONTENT].concat().as_bytes(), true)
     );
-    // An answer that is no stream, or no success, is nobody's to cut.
+    // An answer that is no stream, or no success, is passed on unchanged.
     for (status, kind) in [(200, "application/json"), (400, "text/event-stream")] {
         let became = run(Made { status, kind, end: End::Done, rules }, body.as_bytes(), &[], &[]);
         assert_eq!(became.bytes, body.as_bytes(), "{status} {kind}");
@@ -383,7 +383,7 @@ fn made() -> impl Strategy<Value = Made> {
     (status, kind, end, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(status, kind, end, has_next, relay, strip)| {
             let mode = if relay { Mode::Relay } else { Mode::Collect };
-            // A reroute asks for no stream, so that there is nothing to ask for with it.
+            // A reroute asks for no stream, so its usage is never stripped.
             Made {
                 status,
                 kind,
@@ -408,8 +408,8 @@ proptest! {
         let alone = run(made, &body, &[1], &[1]);
         let whole = run(made, &body, &[], &[]);
         let some = run(made, &body, &chunks, &batches);
-        // A document that breaks off before any of it was written is given up; later it is cut.
-        // Both say so.
+        // A document that breaks off before any of it was written is given up; one that breaks off
+        // later is cut. Both end with an error.
         let document_broken = made.end == End::Failed
             && made.kind == "application/json"
             && made.rules.mode == Mode::Relay;
@@ -441,7 +441,8 @@ proptest! {
 
 #[test]
 fn a_translated_stream_ends_where_there_is_no_memory_for_it() {
-    // The last event of a response repeats all of it, so it is kept.
+    // The last event of a Responses stream repeats the whole response, so the translation keeps all
+    // of it.
     let plan = AnswerPlan {
         from: Dialect::Chat,
         to: Dialect::Responses,

@@ -1,6 +1,6 @@
-//! `POST /v1/router/replay/{id}/reroute`: a capture run again through the pipeline. The request
+//! `POST /v1/router/replay/{id}/reroute`: runs a capture again through the pipeline. The request
 //! comes from the capture instead of the client, and the answer is collected and wrapped instead of
-//! passed on. Here is what differs from a live call; the stages are in `pipeline`.
+//! passed on. This file has the differences from a live call; the stages are in `pipeline`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,16 +36,16 @@ use rerouter_records::replay::{DecisionRecord, RerouteQuery};
 use rerouter_routing::{Inputs, decide};
 use rerouter_store::Action;
 
-/// A reroute as the client asks for it.
+/// A client's request for a reroute.
 pub(super) struct RerouteRequest {
-    /// The capture, as it stands in the path.
+    /// The id of the capture, as the path has it.
     pub(super) id: String,
     pub(super) key: Option<String>,
     pub(super) dry_run: bool,
 }
 
 impl RerouteRequest {
-    /// Reads it from the request; 400 where key or query are invalid.
+    /// Reads path, headers and query of the request. 400 if key or query are invalid.
     pub(super) fn read(
         session: &ServerSession,
         exchange: &HttpExchange,
@@ -53,7 +53,7 @@ impl RerouteRequest {
     ) -> Result<Self> {
         let key = idempotency::key(&session.req_header().headers)?;
         let RerouteQuery { dry_run } = read_query(exchange.query.as_deref())?;
-        // A dry run costs nothing, so it may be repeated freely.
+        // A dry run costs nothing, so it may be repeated without a key.
         let key = key.filter(|_| !dry_run);
         Ok(RerouteRequest { id: admitted.params().first().to_owned(), key, dry_run })
     }
@@ -72,7 +72,7 @@ pub(super) struct CapturedRequest {
 }
 
 impl CapturedRequest {
-    /// Looks the capture up and reads its request. 404 where it is not the caller's.
+    /// Looks up the capture and reads its request. 404 if the caller may not see the capture.
     pub(super) async fn load(
         app: &App,
         exchange: &mut HttpExchange,
@@ -81,12 +81,13 @@ impl CapturedRequest {
     ) -> Result<Self> {
         let drawn = asked.dry_run.then(|| limits::draw(app, principal)).transpose()?;
         if !asked.dry_run {
-            // The call itself is admitted when it is decided; where it could not be, the capture is
-            // not even looked up.
+            // The call is admitted together with its decision. If the limits have no room for it,
+            // the capture is not even looked up.
             allowance::look(app, exchange, principal, false)?;
         }
         let captures = app.server.capture.enabled && !asked.dry_run;
-        // Before the look-up: a deletion of the original from now on finds this replay of it.
+        // Announced before the look-up, so that a deletion of the original from now on also finds
+        // this replay.
         let announced = RequestId::parse(&asked.id).filter(|_| captures).map(|original| {
             let owner = principal.user_id().unwrap_or_else(UserId::admin);
             let key = principal.key().map(|key| &key.id);
@@ -95,7 +96,8 @@ impl CapturedRequest {
         let reach = app.auth.reach(principal);
         let original = replays::look_up(&app.archive, &app.captures, &reach, &asked.id).await?;
         original.head.check_replayable()?;
-        // Before it waits: what deletes by owner or key finds it as the original's from now on.
+        // Noted before any wait, so that a deletion by owner or key finds the replay with its
+        // original.
         if let Some(coming) = &announced {
             coming.is_replay(original.head.whose(), &original.head.id);
         }
@@ -111,8 +113,8 @@ impl CapturedRequest {
         Ok(CapturedRequest { original, prompt, inputs, announced, held, _drawn: drawn })
     }
 
-    /// Puts the present health of targets in the place of the captured one, and adds the signals
-    /// that the document needs.
+    /// Replaces the captured health of targets by the current health, and adds the signals that the
+    /// document needs.
     pub(super) async fn refresh(
         &mut self,
         app: &App,
@@ -130,8 +132,8 @@ impl CapturedRequest {
         Ok(())
     }
 
-    /// Reads the request for providers of other dialects, if it may go to one. An agent may have
-    /// added to it since the capture.
+    /// Reads the request in the neutral form, if a target may have another dialect. An agent may
+    /// have changed the request since the capture.
     pub(super) async fn read_neutral(
         &mut self,
         app: &App,
@@ -142,7 +144,7 @@ impl CapturedRequest {
         if live.routing.translates(&self.inputs.request.name, prompt.endpoint) {
             prompt.read_neutral(app, principal).await?;
             self.inputs.request.untranslatable = prompt.untranslatable();
-            // Its neutral form, and its body for a provider of another dialect.
+            // Room for the neutral form and for the body that a provider of another dialect gets.
             if !self.held.set(3 * prompt.body.len()) {
                 return Err(Held::full());
             }
@@ -150,7 +152,7 @@ impl CapturedRequest {
         Ok(())
     }
 
-    /// The answer to a dry run: the decision alone.
+    /// The answer to a dry run: only the decision.
     pub(super) fn dry_run(&self, live: &Live, began: Instant) -> Result<Response<Bytes>> {
         let decision = decide(&live.routing, &self.inputs)
             .map_err(|refusal| no_target(refusal.into(), &self.inputs.request.model))?;
@@ -176,15 +178,15 @@ impl CapturedRequest {
     }
 }
 
-/// What is kept of a replay: as much as of the caller's requests, and no more than of those of the
-/// original's key.
+/// How much of a replay is captured: as much as of the caller's own requests, but no more than of
+/// requests by the original's key.
 fn kept(app: &App, principal: &Principal, original: &Head) -> CaptureLevel {
     let of_original =
         original.key.as_ref().map_or(CaptureLevel::Full, |key| app.auth.capture_level_of(key));
     principal.capture_level().max(of_original)
 }
 
-/// Audits that an admin runs somebody else's capture.
+/// Writes an audit row if an admin runs another user's capture.
 async fn audit_foreign(
     app: &App,
     exchange: &HttpExchange,
@@ -202,8 +204,8 @@ async fn audit_foreign(
     .await
 }
 
-/// Reads the request of a capture as if it came now: the captured signals, the present time, and a
-/// body that asks for no stream.
+/// Reads the request of a capture as if it came now: with the captured signals, the current time,
+/// and a body that asks for no stream.
 async fn read_again(
     app: &App,
     principal: &Principal,
@@ -231,7 +233,8 @@ async fn read_again(
     }
     let unread = UnreadBody { endpoint, body, coding: None, costs: endpoint.costs(), held };
     let prompt = Prompt::read_in_turn(app, principal, unread, headers).await;
-    // It could be read when it was captured. Memory, turns and limits may refuse it now.
+    // The request was readable when it was captured, but memory, turns and limits may refuse it
+    // now.
     let mut prompt = prompt.map_err(|error| match error.kind() {
         Kind::Unavailable | Kind::RateLimited | Kind::InsufficientQuota => error,
         _ => Error::new(
@@ -250,7 +253,7 @@ fn endpoint_of(head: &Head) -> Result<Endpoint> {
     })
 }
 
-/// The error where no target is found. A 404 for the model would seem to be about the capture.
+/// The error if no target is found. A 404 for the model would seem to mean the capture.
 pub(super) fn no_target(error: Error, model: &str) -> Error {
     match error.kind() {
         Kind::ModelNotFound => {
@@ -260,7 +263,7 @@ pub(super) fn no_target(error: Error, model: &str) -> Error {
     }
 }
 
-/// Who makes the replay: a key, or a user in a session.
+/// The caller of the replay: the id of a key, or of a user in a session.
 fn caller(principal: &Principal) -> String {
     match principal.key() {
         Some(key) => key.id.to_string(),
@@ -268,7 +271,7 @@ fn caller(principal: &Principal) -> String {
     }
 }
 
-/// A reroute while it runs. Dropped early, because the client left, it is recorded as aborted.
+/// A reroute while it runs. If dropped early, because the client left, it is recorded as aborted.
 pub(super) struct RerouteGuard<'a> {
     pub(super) app: &'a App,
     pub(super) exchange: &'a mut HttpExchange,
@@ -278,7 +281,7 @@ pub(super) struct RerouteGuard<'a> {
 }
 
 impl RerouteGuard<'_> {
-    /// Settles and records the call, and gives the answer.
+    /// Settles and records the call, and returns the answer.
     pub(super) fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
         let outcome = self.settle(&record);

@@ -12,7 +12,7 @@ use rerouter_dialect::stream;
 use rerouter_records::error::RerouteError;
 use rerouter_records::replay::{DecisionRecord, Rerouted};
 
-/// The envelope of every reroute; without `new_id` that of a dry run.
+/// The envelope of every reroute. Without `new_id`, that of a dry run.
 pub(super) fn envelope(
     new_id: Option<&str>,
     decision: Option<DecisionRecord>,
@@ -29,7 +29,8 @@ pub(super) fn envelope(
     }
 }
 
-/// The status and body of the answer: those of the access specification, or 502 with what is known.
+/// The status and body of the answer: 200 if the provider answered well, else an error with what is
+/// known.
 pub(super) fn answer(
     instead: &CompletionDefaults<'_>,
     decision: Option<DecisionRecord>,
@@ -52,7 +53,7 @@ pub(super) fn answer(
     };
     let mut rerouted = envelope(Some(instead.id), decision, original, response);
     if good && object {
-        // A response that is no chat completion names its kind.
+        // A response is marked with its kind if it is not a chat completion.
         if as_chat_completion.is_none() {
             rerouted.response_kind = Some(endpoint.as_str().to_owned());
         }

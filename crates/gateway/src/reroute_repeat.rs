@@ -1,5 +1,5 @@
-//! Reroutes with an `Idempotency-Key`: one runs at a time, and its answer is told to whoever
-//! repeats the call, so nothing is paid twice.
+//! Reroutes with an `Idempotency-Key`: only one runs at a time, and a repeat of the call gets its
+//! answer, so nothing is paid twice.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use rerouter_core::api::{audit, replays};
 use rerouter_core::app::{App, RerouteAnswer};
 use rerouter_store::Action;
 
-/// What is known of a reroute by its `Idempotency-Key`.
+/// The state of a reroute with this `Idempotency-Key`.
 pub(super) enum KnownReroute {
-    /// It was answered before.
+    /// The call was answered before.
     Answered(Response<Bytes>),
-    /// It is new, or has no key.
+    /// The call is new, or has no key.
     New(Option<Claim<RerouteAnswer>>),
 }
 
-/// Looks the `Idempotency-Key` up. A caller that may not see the capture, or no longer, gets 404
-/// whatever was answered before.
+/// Looks up the `Idempotency-Key`. A caller that may not see the capture now gets 404, even if the
+/// key was answered before.
 pub(super) async fn find_repeat(
     app: &App,
     exchange: &HttpExchange,
@@ -54,7 +54,7 @@ pub(super) async fn find_repeat(
     }
 }
 
-/// Keeps the answer if it is a success: a failed reroute may be tried again.
+/// Remembers the answer if it is a success: a failed reroute may be tried again.
 pub(super) async fn keep(
     claim: Claim<RerouteAnswer>,
     app: &App,
@@ -66,7 +66,7 @@ pub(super) async fn keep(
     let Some(body) = good.map(|answer| answer.body().clone()) else { return };
     let (queue, id, reach) = (&app.captures, &exchange.id, app.auth.reach(principal));
     let replay = match replays::visible(queue, &app.archive, &reach, id.as_str()).await {
-        // The caller's requests are not captured, or the replay is deleted by now.
+        // The caller's requests are not captured, or the replay was deleted meanwhile.
         Err(error) if error.kind() == Kind::NotFound => None,
         _ => Some(id.clone()),
     };

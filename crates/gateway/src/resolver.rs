@@ -1,5 +1,5 @@
-//! Names of providers to addresses: looked up on other threads, cached, renewed in the background.
-//! An address that the egress policy denies, or that is our own, is never given.
+//! Resolves names of providers to addresses: looked up on other threads, cached, renewed in the
+//! background. Never returns an address that the egress policy denies, or an address of our own.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -10,22 +10,22 @@ use tokio::time::timeout;
 
 use rerouter_core::config::{Egress, EgressPeer};
 
-/// Time for which a resolved address is used.
+/// Age at which a resolved address is renewed.
 pub(super) const DNS_TTL: Duration = Duration::from_secs(30);
-/// Resolved names kept; the oldest leave first.
+/// Most resolved names in the cache; above that, the expired ones are dropped.
 const DNS_NAMES: usize = 1_024;
 
-/// Longest wait for a server of this machine to take a connection.
+/// Longest wait for a server on this machine to accept a connection.
 const LOCAL_CONNECT: Duration = Duration::from_millis(100);
 
-/// A cache of looked-up names. `whose` says which rules of the egress policy hold for an address:
-/// None for the in-process mock provider, which the policy does not concern.
+/// A cache of resolved names. `whose` selects the rules of the egress policy for an address: `None`
+/// for the in-process mock provider, which has no rules.
 pub(super) struct Resolver {
     egress: Egress,
     known: DashMap<(String, u16), (SocketAddr, Instant)>,
 }
 
-/// Why there is no address. The words leave the host out, which may come from the environment.
+/// Why there is no address. The messages leave out the host, which may come from the environment.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ResolveError {
     #[error("DNS has no address of its host, or did not answer in time")]
@@ -39,7 +39,7 @@ impl Resolver {
         Resolver { egress, known: DashMap::new() }
     }
 
-    /// The address of `host`. It is waited for only where it is not in the cache.
+    /// The address of `host`. Waits for a look-up only if the cache has none.
     pub(super) async fn address(
         &self,
         host: &str,
@@ -50,7 +50,8 @@ impl Resolver {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return self.allowed(SocketAddr::new(address, port), whose);
         }
-        // However old: the background task renews it, and no request waits for that.
+        // The cached address is used at any age: the background task renews it, and no request
+        // waits for that.
         let kept = self.known.get(&(host.to_string(), port)).map(|kept| kept.0);
         if let Some(address) = kept {
             return self.allowed(address, whose);
@@ -59,8 +60,7 @@ impl Resolver {
         timeout(within, finding).await.map_err(|_| ResolveError::Unknown)?
     }
 
-    /// Whether it is a name that is not in the cache, or has been for longer than
-    /// [`DNS_TTL`].
+    /// Whether `host` is a name that the cache lacks, or has had for longer than [`DNS_TTL`].
     pub(super) fn is_due(&self, host: &str, port: u16) -> bool {
         let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
         !literal
@@ -70,13 +70,13 @@ impl Resolver {
                 .is_none_or(|kept| kept.1.elapsed() >= DNS_TTL)
     }
 
-    /// Looks a name up again. The cached address stays where none is found.
+    /// Looks up a name again. The cached address stays if the look-up fails.
     pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, ResolveError> {
-        // Addresses denied to nodes alone are refused when one is used.
+        // Addresses that are denied to nodes only are refused when they are used.
         self.find(host, port, Some(EgressPeer::Provider)).await
     }
 
-    /// Drops every other name from the cache.
+    /// Keeps only the names that `names` accepts in the cache.
     pub(super) fn retain(&self, names: impl Fn(&(String, u16)) -> bool) {
         self.known.retain(|name, _| names(name));
     }
@@ -97,9 +97,9 @@ impl Resolver {
         Ok(address)
     }
 
-    /// The first allowed address, of IPv4 if there is one: an attempt has one address, and many
-    /// machines have IPv6 without a route. On this machine, the first that takes a connection:
-    /// `localhost` has two, and a server may listen on one of them only.
+    /// Chooses the first allowed address, IPv4 before IPv6: an attempt uses one address, and many
+    /// machines have IPv6 without a route. Of several loopback addresses, chooses the first that
+    /// accepts a connection: `localhost` has two, and a server may listen on only one of them.
     async fn choose(
         &self,
         mut found: Vec<SocketAddr>,
@@ -141,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn denied_networks_and_our_own_listeners_are_never_an_address() {
         let denied = vec![Net::parse("169.254.0.0/16").unwrap()];
-        // `localhost` may be either address.
+        // `localhost` may resolve to either address.
         let ours = ["0.0.0.0:8080", "127.0.0.1:9090", "[::1]:9090"];
         let ours = ours.map(|address| address.parse().unwrap()).to_vec();
         let resolver = Resolver::new(Egress::new(denied, ours));

@@ -1,5 +1,5 @@
-//! The one responder: it writes every answer that is ours and decides whether the connection stays
-//! open.
+//! The single responder: it writes every answer that is our own and decides whether the connection
+//! stays open.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};
@@ -25,7 +25,7 @@ pub(super) struct RequestEnd {
 }
 
 impl RequestEnd {
-    /// The engine did not return the session: there is nobody to answer.
+    /// Pingora's proxy did not return the session, so there is nobody to answer.
     pub(super) const GONE: RequestEnd = RequestEnd { status: 500, sent: 0, reusable: false };
 
     /// The client left after `sent` bytes of its answer.
@@ -34,7 +34,7 @@ impl RequestEnd {
     }
 }
 
-/// What the stages of a request come to.
+/// The result of a request's stages.
 pub(super) enum StageAnswer {
     /// A whole answer, still to be written.
     Whole(Response<Bytes>),
@@ -45,7 +45,7 @@ pub(super) enum StageAnswer {
 /// A request that is refused.
 pub(super) struct RequestRefusal {
     error: Error,
-    /// The end of the request can be found, so the connection may be kept.
+    /// The end of the request is known, so the connection may be kept.
     framed: bool,
 }
 
@@ -62,7 +62,7 @@ impl From<Error> for RequestRefusal {
     }
 }
 
-/// Ends a request with what its stages came to.
+/// Ends a request with the result of its stages.
 pub(super) async fn respond(
     app: &App,
     session: &mut ServerSession,
@@ -81,7 +81,7 @@ pub(super) async fn respond(
     }
 }
 
-/// Notes a refusal in the access line and renders it for the surface of the request: for browsers
+/// Notes a refusal in the access line and renders it for the surface of the request, for a browser
 /// on the console as a page.
 pub(super) fn refuse(exchange: &mut HttpExchange, error: &Error) -> Response<Bytes> {
     exchange.refused(error);
@@ -91,8 +91,8 @@ pub(super) fn refuse(exchange: &mut HttpExchange, error: &Error) -> Response<Byt
     }
 }
 
-/// Writes a whole answer. Where `framed`, the unread rest of the body is drained within bounds and
-/// the connection kept.
+/// Writes a whole answer. If `framed`, drains the unread rest of the body, within limits, and keeps
+/// the connection.
 pub(super) async fn write_answer(
     app: &App,
     session: &mut ServerSession,
@@ -114,8 +114,9 @@ pub(super) async fn write_answer(
     }
 }
 
-/// Ends a request that panicked: with 500 if nothing of its answer was written, else cut off, so
-/// that the client does not take it for whole. The connection closes. Gives the body written, too.
+/// Ends a request that panicked: with 500 if nothing of its answer was written. Else the answer is
+/// cut off, so that the client does not take it for complete. The connection closes. Also returns
+/// the body that was written.
 pub(super) async fn panicked(
     app: &App,
     session: &mut ServerSession,
@@ -138,7 +139,7 @@ pub(super) fn panic_error() -> Error {
     Error::internal("a panic")
 }
 
-/// Adds the request id and what is left of the caller's rate limits.
+/// Adds the request id and the headers that tell what is left of the caller's limits.
 pub(super) fn name_request(exchange: &HttpExchange, response: &mut Response<Bytes>) {
     allowance::name_rates(&exchange.rates, response.headers_mut());
     if let Ok(id) = HeaderValue::from_str(exchange.id.as_str()) {
@@ -149,7 +150,7 @@ pub(super) fn name_request(exchange: &HttpExchange, response: &mut Response<Byte
     }
 }
 
-/// Refuses a request on a reserve slot. The log names that once a minute and not once a request.
+/// Refuses a request on a reserve slot, without a warning: the log names the limit once a minute.
 pub(super) async fn turn_away(
     app: &App,
     session: &mut ServerSession,

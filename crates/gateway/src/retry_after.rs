@@ -1,4 +1,4 @@
-//! The wait that a provider asks for: `retry-after-ms`, as OpenAI's clients read it, or else
+//! Reads how long a provider asks to wait: `retry-after-ms`, which OpenAI's clients read, or else
 //! `Retry-After` (RFC 9110 section 10.2.3), in seconds or as a date.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use http::header::RETRY_AFTER;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 
-/// The wait that these headers ask for; `None` where there is none that can be read.
+/// The wait that these headers ask for; `None` if none of them can be read.
 pub(super) fn read(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
     if let Some(wait) = text("retry-after-ms").and_then(|ms| number(ms, 1e-3)) {
@@ -21,7 +21,7 @@ pub(super) fn read(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     })
 }
 
-/// A number of units, not negative. Some providers write fractions.
+/// A non-negative number of units. Some providers write fractions.
 fn number(text: &str, unit_s: f64) -> Option<Duration> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return None;

@@ -1,4 +1,4 @@
-//! What a listener serves: the trait between connections and requests, and the end of a request on
+//! The trait of a listener's service, between connections and requests, and the end of a request on
 //! its connection.
 
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use rerouter_core::app::App;
 #[async_trait]
 pub trait HttpService: Send + Sync + 'static {
     /// Answers a request whose head has been read. `standby`: the connection has only a reserve
-    /// slot and closes afterwards. Gives the connection back where another request may come on it.
+    /// slot and closes afterwards. Returns the connection if another request may come on it.
     async fn serve(
         &self,
         session: Box<ServerSession>,
@@ -27,12 +27,12 @@ pub trait HttpService: Send + Sync + 'static {
         shutdown: &ShutdownWatch,
     ) -> Option<Stream>;
 
-    /// Answers bytes that are no request head; the connection closes.
+    /// Answers bytes that are not a request head. The connection closes.
     async fn refuse(&self, session: &mut ServerSession, came: &[u8], error: Error);
 }
 
-/// Writes a whole answer. Gives the connection back where `keep` is set and nothing of the request
-/// is unread.
+/// Writes a whole answer. Returns the connection if `keep` is set and the request has been read
+/// completely.
 pub async fn answer(
     app: &App,
     mut session: Box<ServerSession>,
@@ -49,23 +49,24 @@ pub async fn answer(
     finish(session, keep).await
 }
 
-/// Answers bytes that are no request head; the connection closes.
+/// Answers bytes that are not a request head. The connection closes.
 pub async fn refuse(session: &mut ServerSession, response: Response<Bytes>) {
     answers::write_unparsed(session, response).await;
 }
 
-/// Ends a request on its connection, and gives the connection back if it may be used again.
+/// Ends a request on its connection, and returns the connection if it may be used again.
 pub(super) async fn finish(mut session: Box<ServerSession>, reusable: bool) -> Option<Stream> {
     if !reusable {
-        // It flushes, and a client that does not read would keep it for ever.
+        // The shutdown flushes, and a client that does not read could delay it forever.
         let _late = timeout(DRAIN_TIME, session.shutdown()).await;
         return None;
     }
-    // Boxed: it holds the session itself, and would be the largest part of the request's future.
+    // Boxed, because this future holds the session and would be the largest part of the request's
+    // future.
     match Box::pin(session.finish()).await.ok().flatten()?.into_parts() {
         (stream, None) => Some(stream),
-        // A pipelined request, sent before the answer to the one before it: it would be lost here,
-        // so the connection closes.
+        // The client sent its next request before the answer to this one (pipelining). That request
+        // would be lost here, so the connection closes.
         (_, Some(_)) => None,
     }
 }

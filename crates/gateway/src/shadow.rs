@@ -1,6 +1,6 @@
-//! Shadows: copies of live requests for the target that their recipe names, to see how it would
-//! have answered. A copy is sent once, beside the request's path, through a memory session. Nobody
-//! gets its answer and nobody pays for it: it is captured, and counted apart.
+//! Shadows: copies of live requests for another target, which the recipe names, to see how that
+//! target would have answered. A copy is sent once, apart from the request itself, through a memory
+//! session. Nobody gets the answer and nobody pays for it: it is captured and counted separately.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ use rerouter_dialect::protocol::Way;
 use rerouter_dialect::request;
 use rerouter_routing::{Decision, Target, shadow};
 
-/// Time that a draining gateway waits for shadows: nobody misses their answers.
+/// Time that a draining gateway waits for shadows, whose answers nobody waits for.
 const SHADOW_GRACE: Duration = Duration::from_secs(2);
 
-/// Sends a copy of a decided request in a task of its own, if the draw falls on it. Waits for
-/// nothing: where too many are running, the copy is dropped. A request that is not captured gets
-/// none: nobody would see the answer.
+/// Sends a copy of a decided request in its own task, if the random draw selects the request. Never
+/// waits: if too many copies are running, this one is dropped. A request that is not captured has
+/// no shadow, because nobody would see the answer.
 pub(super) fn send(
     (app, proxy): (&Arc<App>, &Arc<HttpProxy<ProxyHooks>>),
     live: &Arc<Live>,
@@ -56,8 +56,8 @@ pub(super) fn send(
     let turn = app.shadows.clone().try_acquire_owned().ok().filter(|_| !*shutdown.borrow());
     let Some(turn) = turn else { return app.metrics.shadow("dropped") };
     let is_translated = matches!(target.provider.way(prompt.endpoint), Some(Way::Translated(_)));
-    // The body that is sent, and the request's own, which the copy may outlive. For another dialect
-    // also the neutral form and the body that is written from it.
+    // Memory for the body that is sent and the request's body, which the copy may outlive. For
+    // another dialect also for the neutral form and the body that is written from it.
     let copies = if is_translated { 4 } else { 2 };
     let mut held = app.body_memory.begin(BodyClass::Copies);
     if !held.set(copies * prompt.body.len()) {
@@ -84,27 +84,27 @@ pub(super) fn send(
     tokio::spawn(copy.run(shutdown.clone()));
 }
 
-/// One copy and what it holds while it runs.
+/// One shadow and what it holds while it runs.
 struct ShadowCopy {
     app: Arc<App>,
     proxy: Arc<HttpProxy<ProxyHooks>>,
     live: Arc<Live>,
     target: Arc<Target>,
     is_translated: bool,
-    /// Who sent the request.
+    /// The tenant who sent the request.
     tenant: String,
     decision: Arc<Decision>,
     endpoint: Endpoint,
-    /// The request's body, shared with it.
+    /// The request's body, shared with the request.
     body: Bytes,
-    /// The body as the client sent it, where an agent changed it.
+    /// The body as the client sent it, if an agent changed it.
     unexpanded: Option<Bytes>,
     headers: HeaderMap,
     query: Option<String>,
     record: Record,
     _turn: OwnedSemaphorePermit,
     _held: Held,
-    /// A drain waits for it, for [`SHADOW_GRACE`] at most.
+    /// A drain waits for the shadow, at most for [`SHADOW_GRACE`].
     _busy: CountGuard,
 }
 
@@ -141,8 +141,8 @@ impl ShadowCopy {
         self.app.metrics.shadow(state.as_str());
     }
 
-    /// A call of one attempt at the target. As in a reroute, the body asks for no stream. A large
-    /// one is made in the sender's turn.
+    /// Makes a call with one attempt, at the target. As in a reroute, the body asks for no stream.
+    /// A large body is rewritten only when it is the sender's turn.
     async fn call(&mut self) -> Result<InferenceCall> {
         let (endpoint, is_translated) = (self.endpoint, self.is_translated);
         let (body, unexpanded) = (self.body.clone(), self.unexpanded.clone());
@@ -185,12 +185,12 @@ impl ShadowCopy {
     }
 }
 
-/// The body of a copy, without `stream`.
+/// The body of a shadow, without `stream`.
 struct ShadowBody {
     body: Bytes,
-    /// The client's part of it, which the capture keeps as it does for every request.
+    /// The body as the client wrote it, before an agent changed it: this is what the capture keeps.
     sent: Bytes,
-    /// Where the body names the model.
+    /// The range of the model's name in the body.
     model: Range<usize>,
     neutral: Option<NeutralForm>,
 }
@@ -213,9 +213,9 @@ impl ShadowBody {
     }
 }
 
-/// Resolves [`SHADOW_GRACE`] after the shutdown began.
+/// Resolves [`SHADOW_GRACE`] after the shutdown has begun.
 async fn grace_over(mut shutdown: ShutdownWatch) {
-    // An error means that the sender is gone, which is a shutdown too.
+    // An error means that the sender was dropped, which is a shutdown too.
     let _ = shutdown.wait_for(|leaving| *leaving).await;
     tokio::time::sleep(SHADOW_GRACE).await;
 }

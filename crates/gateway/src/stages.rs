@@ -1,4 +1,4 @@
-//! Stages of a call, each on its own, for benches.
+//! The stages of a call, each callable on its own, for benches.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use rerouter_core::prompt::Prompt;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_routing::{Inputs, decide};
 
-/// A call of a chat completion amid its first attempt.
+/// A chat completion call in the middle of its first attempt.
 pub struct CallStages(InferenceCall);
 
 impl CallStages {
-    /// A call with this body, decided by these inputs under the live document. `None` if the inputs
-    /// lead to no target, or the body is no prompt.
+    /// Makes a call with this body, decided by these inputs under the live document. `None` if the
+    /// inputs lead to no target, or the body has no prompt.
     pub fn new(app: &Arc<App>, inputs: &Inputs, body: Bytes) -> Option<Self> {
         let live = app.live();
         let decision = decide(&live.routing, inputs).ok()?;
@@ -37,17 +37,17 @@ impl CallStages {
         Some(CallStages(call))
     }
 
-    /// Writes the head for the provider; gives the body that belongs to it.
+    /// Writes the request head for the provider and returns the body that belongs to it.
     pub fn write_request(&self, head: &mut RequestHeader) -> pingora::Result<Bytes> {
         provider_headers::write_request(&self.0, head)
     }
 
-    /// Makes a provider's answer head ours.
+    /// Turns a provider's answer head into ours.
     pub fn rewrite_answer(&self, head: &mut ResponseHeader) -> pingora::Result<()> {
         provider_headers::rewrite_answer(&self.0, head)
     }
 
-    /// Judges a piece of the answer; whether something goes on to the client.
+    /// Takes a piece of the answer. Returns whether anything is passed on to the client.
     pub fn observe(&self, piece: HttpTask) -> bool {
         matches!(self.0.observe(vec![piece]), RelayVerdict::Forward { then: None, .. })
     }

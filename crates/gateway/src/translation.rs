@@ -1,5 +1,5 @@
-//! A request for a provider of another dialect than the client's, and the answer to a count of
-//! tokens where the provider has none.
+//! Writes requests for providers of another dialect than the client's, and answers token counts for
+//! providers that cannot count.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -17,11 +17,12 @@ use rerouter_dialect::request_translation::{Translated, refused, write_count, wr
 use rerouter_dialect::translate_answer::estimated_count;
 use rerouter_routing::{StreamUsage, Target};
 
-/// Says of a count of tokens that it is the gateway's estimate.
+/// The header that marks a count of tokens as the gateway's estimate.
 static ESTIMATED: HeaderName = HeaderName::from_static("x-rerouter-estimated");
 
 impl InferenceCall {
-    /// Writes the request for a target that speaks `dialect`. Its answer will be translated.
+    /// Writes the request for a target that speaks `dialect`, and plans the translation of its
+    /// answer.
     pub(super) fn translate(&self, target: &Target, dialect: Dialect) -> Result<TranslatedRequest> {
         let endpoint = self.request.endpoint;
         let mut progress = self.progress();
@@ -53,8 +54,8 @@ impl InferenceCall {
         Ok(TranslatedRequest { request_target, body, header })
     }
 
-    /// Answers a question for the tokens of a prompt with our estimate, where the target's provider
-    /// cannot be asked for them. Gives whether it did.
+    /// Answers a request to count tokens with our estimate, if the target's provider cannot count
+    /// them. Returns whether it did.
     pub(super) fn answers_itself(&self, target: &Target) -> bool {
         let endpoint = self.request.endpoint;
         if !endpoint.counts() {
@@ -78,7 +79,8 @@ impl InferenceCall {
     }
 }
 
-/// The decision sees to it that a request can be translated for its targets.
+/// The error of a request that cannot be translated. The decision excludes targets that would need
+/// it.
 fn untranslatable(member: &str) -> Box<Error> {
     let why = format!("the request cannot be translated: {member}");
     Error::explain(ErrorType::InternalError, why)
@@ -93,7 +95,7 @@ fn written_for(request: &Request, dialect: Dialect, counts: bool) -> Result<(Tra
     Ok((sent, if request.stream { Wanted::Stream } else { Wanted::Answer }))
 }
 
-/// The request target for what is wanted of the target's model.
+/// The request target for this kind of call of the target's model.
 fn translated_request_target(target: &Target, dialect: Dialect, wanted: Wanted) -> Option<Uri> {
     let provider = &target.provider;
     let Some(path) = provider.protocol.model_path(&target.model, wanted) else {

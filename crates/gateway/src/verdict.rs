@@ -1,4 +1,4 @@
-//! What becomes of a batch of a provider's answer, and what is known of the call to judge it.
+//! The verdict on a batch of a provider's answer, and the rules that it depends on.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,7 +9,7 @@ use super::answer_translation::AnswerPlan;
 use rerouter_base::secret::Mask;
 use rerouter_dialect::Dialect;
 
-/// Where the answer goes.
+/// The destination of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// To the client at once, after the first content event.
@@ -17,17 +17,17 @@ pub(super) enum Mode {
     Collect,
 }
 
-/// What to do after a batch of the answer.
+/// The next step after a batch of the answer.
 pub(super) enum RelayVerdict {
     Hold,
-    /// Write these to the client, then fail with `then`, if any.
+    /// Write these tasks to the client, then fail with `then`, if any.
     Forward {
         tasks: Vec<HttpTask>,
         then: Option<Box<Error>>,
     },
     /// The whole answer is in memory.
     Collected,
-    /// Give this attempt up.
+    /// End this attempt with an error.
     Abandon(Box<Error>),
 }
 
@@ -37,29 +37,29 @@ pub(super) struct WholeAnswer {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// Whether it is an event stream.
+    /// Whether the answer is an event stream.
     pub(super) stream: bool,
-    /// The attempt that gave it; none has the largest number, of an answer of ours.
+    /// The index of the attempt that answered; [`usize::MAX`] for our own answer.
     pub(super) index: usize,
 }
 
-/// What [`Relay::observe`] needs to know of the call.
+/// The facts about the call that [`Relay::observe`] needs.
 #[derive(Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) mode: Mode,
     /// Whether another target could still be tried.
     pub(super) has_next: bool,
-    /// Whether the answer is captured. Without that no stream is copied; a document is, for its
+    /// Whether the answer is captured. If not, streams are not copied; documents are, for their
     /// usage.
     pub(super) captured: bool,
     /// Largest copy for the capture, in bytes.
     pub(super) capture_limit: usize,
     /// The dialect of the provider's answer.
     pub(super) dialect: Dialect,
-    /// How it becomes an answer in the client's, where that is another.
+    /// How the answer is translated into the client's dialect, if that is another.
     pub(super) translation: Option<&'a AnswerPlan>,
-    /// We asked for the usage of a stream, and the client did not: it is taken out.
+    /// Set if we asked for the usage of a stream and the client did not: the usage is removed.
     pub(super) strip_usage: bool,
-    /// Our credentials at the provider, which its answer must not repeat.
+    /// Our credentials at the provider, which must not reach the client in an answer.
     pub(super) credentials: Option<&'a Mask>,
 }

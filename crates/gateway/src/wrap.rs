@@ -1,8 +1,8 @@
-//! The session wrap: what Pingora's proxy gets in the place of the client's session. It gives the
-//! whole request body to every attempt, and decides what of each answer reaches the client and when
-//! ([`InferenceCall::observe`]).
+//! The session wrap: the session that Pingora's proxy gets instead of the client's. The wrap sends
+//! the whole request body in every attempt, and decides which parts of each answer reach the client
+//! and when ([`InferenceCall::observe`]).
 //!
-//! Without an inner session it is a memory session: the answer to a reroute or a shadow is
+//! Without an inner session it is a memory session, as for reroutes and shadows: the answer is
 //! collected.
 
 use std::panic::AssertUnwindSafe;
@@ -34,8 +34,8 @@ use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
 use super::verdict::RelayVerdict;
 use rerouter_base::bounds;
 
-/// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With the client's
-/// session the answer is relayed to it, without one it is collected. Gives the session back.
+/// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With a client's
+/// session the answer is relayed to the client, without one it is collected. Returns the session.
 pub(super) async fn proxy(
     proxy: &Arc<HttpProxy<ProxyHooks>>,
     session: Option<Box<ServerSession>>,
@@ -44,16 +44,16 @@ pub(super) async fn proxy(
 ) -> Option<Box<ServerSession>> {
     let wrap = ServerSession::new_custom(Box::new(Wrap::new(session, call.clone())));
     let running = CALL.scope(call.clone(), proxy.process_new_http(wrap, shutdown));
-    // A custom session yields no connection; the edge keeps it. After a panic of the engine or of a
-    // hook the wrap is dropped, and the session comes back all the same.
+    // A custom session yields no connection, so the edge keeps it. After a panic in the proxy or in
+    // a hook the wrap is dropped, which also returns the session.
     if AssertUnwindSafe(running).catch_unwind().await.is_err() {
         call.panics();
     }
     call.take_session()
 }
 
-/// Resolves at `deadline`. No sleep in it is longer than that of an idle connection: for a timer
-/// that is due before the one it waits for, tokio wakes itself up.
+/// Resolves at `deadline`. Sleeps no longer than an idle connection does: tokio wakes itself up to
+/// register a timer that is due before the one it waits for.
 async fn reach(deadline: Instant) {
     loop {
         let next = deadline.min(Instant::now() + bounds::KEEP_ALIVE);
@@ -97,8 +97,8 @@ impl Drop for Wrap {
     }
 }
 
-/// A client of HTTP/1.0 knows no chunks (RFC 9112 section 6.1): a body without a length ends with
-/// the connection.
+/// A client of HTTP/1.0 knows no chunks (RFC 9112 section 6.1), so the close of the connection ends
+/// a body without a length.
 fn end_with_the_connection(tasks: &mut [HttpTask], session: &mut ServerSession) {
     for task in tasks {
         if let HttpTask::Header(head, _) = task
@@ -109,7 +109,8 @@ fn end_with_the_connection(tasks: &mut [HttpTask], session: &mut ServerSession) 
     }
 }
 
-// Pingora's trait has some forty methods; most go to the inner session or do nothing.
+// A long block: Pingora's trait has some forty methods. Most of them call the inner session or do
+// nothing.
 #[async_trait]
 impl Session for Wrap {
     fn req_header(&self) -> &RequestHeader {
@@ -144,7 +145,7 @@ impl Session for Wrap {
         Ok(())
     }
 
-    /// The only method through which an answer arrives, in batches.
+    /// The only method that receives the answer, in batches.
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
         match self.call.observe(tasks) {
             RelayVerdict::Hold => Ok(false),
@@ -215,7 +216,7 @@ impl Session for Wrap {
     }
 
     async fn shutdown(&mut self, _code: u32, _reason: &str) {
-        // The edge may still write, and closes the connection itself.
+        // Does nothing: the edge may still write, and closes the connection itself.
     }
 
     fn is_body_done(&mut self) -> bool {
@@ -223,7 +224,7 @@ impl Session for Wrap {
     }
 
     async fn finish(&mut self) -> Result<()> {
-        // The edge finishes the real session once the answer is whole.
+        // The edge finishes the client's session once the answer is whole.
         Ok(())
     }
 
@@ -231,8 +232,8 @@ impl Session for Wrap {
         self.call.request.body.is_empty()
     }
 
-    /// Waits for the client to leave, for the deadline of the attempt, or for the lapse of its
-    /// node's lease, whichever comes first.
+    /// Waits for the first of three: the client leaves, the attempt's deadline passes, or its
+    /// node's lease lapses.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         let call = self.call.clone();
         let gone = async {

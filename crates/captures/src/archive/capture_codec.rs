@@ -1,10 +1,10 @@
-//! One capture as bytes, compressed and then encrypted under the capture's key: a small one as one
-//! record, a larger one as its head and its bodies.
+//! Encodes captures: each is compressed and then encrypted under its own key. A small capture is
+//! one record; a larger one has a record for its head and one for its bodies.
 //!
-//! A record is 4 bytes of length, big-endian, then that many bytes, as a zstd frame if that is
-//! shorter, as they are if not. It is encrypted with AES-256-GCM; the id of the capture is
-//! authenticated with it. Without a key a CRC-32 follows it. `docs/internals/captures.md` describes
-//! what is in it.
+//! A record is 4 bytes with the length of its plain text, big-endian, then the text: as a zstd
+//! frame if that is shorter, otherwise as it is. A record is encrypted with AES-256-GCM, which also
+//! authenticates the id of the capture. Without a key, a CRC-32 follows instead.
+//! `docs/internals/captures.md` describes the content.
 
 use std::io;
 
@@ -23,22 +23,22 @@ use crate::capture::record::Bodies;
 use rerouter_base::id::{Random, RequestId};
 use rerouter_store::{ByteRange, CaptureLocation};
 
-/// Bytes that are compressed between two yields: half a millisecond.
+/// Bytes that are compressed between two yields: half a millisecond of work.
 const CAPTURE_PIECE: usize = 64 << 10;
 
-/// What captures have in common, with tables for their letters: zstd makes none for each of them
-/// then. `benches/captures/dictionary.py` made it. Records written under a dictionary are read with
-/// it only: another one needs another schema of the index.
+/// Text that captures have in common, with ready tables of letter codes, so that zstd makes none
+/// for each capture. Made by `benches/captures/dictionary.py`. Records written with a dictionary
+/// can only be read with it, so another dictionary needs another schema of the index.
 const DICTIONARY: &[u8] = include_bytes!("captures.zdict");
-/// The largest record that is compressed with the dictionary, and the largest capture that is one
-/// record: for larger ones a dictionary costs a third more time and saves a few percent.
+/// Largest record that is compressed with the dictionary, and largest capture in a single record.
+/// For larger ones the dictionary costs a third more time and saves only a few percent.
 const SMALL: usize = 4 << 10;
-/// The largest head or bodies that are read back.
+/// Largest head, or bodies, that are read back, in bytes.
 const LARGEST: usize = 2 * CAPTURE_QUEUE_BYTES;
-/// Salts that are drawn at once.
+/// Number of salts that are drawn at once.
 const SALTS: usize = 64;
 
-/// Which record of a capture: no two are encrypted under the same nonce.
+/// Identifies a record of a capture, so that no two are encrypted under the same nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordPart {
     /// The head, and small bodies.
@@ -55,27 +55,27 @@ pub(super) struct Cipher {
     pub(super) encrypt: bool,
 }
 
-/// Where records go, in the order in which they lie in a segment: lists read heads only.
+/// Buffers for records, in the order of a segment: lists read only heads.
 #[derive(Default)]
 pub(super) struct RecordBuffers {
     pub(super) heads: Vec<u8>,
     pub(super) bodies: Vec<u8>,
 }
 
-/// Compresses and encrypts captures. It keeps its contexts, with the dictionary prepared.
+/// Compresses and encrypts captures. Keeps its compression contexts, with the dictionary prepared.
 pub(super) struct RecordEncoder {
     small: CCtx<'static>,
     large: CCtx<'static>,
-    /// Under pressure: half the time, and a sixth more bytes.
+    /// For times of pressure: half the time, and a sixth more bytes.
     fast: CCtx<'static>,
-    /// A small capture, in one run.
+    /// The plain text of a small capture, in one piece.
     plain: Vec<u8>,
-    /// Salts that no capture has yet. Used salts are wiped.
+    /// Salts that no capture uses yet. Used salts are wiped.
     salts: Vec<[u8; SALT]>,
 }
 
-/// A context of this level that looks for matches of so many bytes, and compresses letters at any
-/// level.
+/// A compression context of this level that looks for matches of at least `shortest` bytes, and
+/// entropy-codes literals at any level.
 fn context(level: i32, shortest: u32) -> io::Result<CCtx<'static>> {
     let mut context = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
     for parameter in [
@@ -96,7 +96,7 @@ impl RecordEncoder {
         Ok(RecordEncoder { small, large, fast, plain: Vec::new(), salts: Vec::new() })
     }
 
-    /// Appends the records of a capture, encrypted under a new key; returns where they lie in the
+    /// Appends the records of a capture, encrypted under a new key. Returns their places in the
     /// buffers.
     pub(super) fn encode(
         &mut self,
@@ -140,7 +140,7 @@ impl RecordEncoder {
         Ok(CaptureLocation { segment: 0, head, bodies, salt, head_record: None })
     }
 
-    /// A salt that nobody guesses. The system is asked for many at once.
+    /// An unpredictable salt. The system is asked for many at once.
     fn salt(&mut self, random: &Random) -> [u8; SALT] {
         if self.salts.is_empty() {
             self.salts.resize(SALTS, [0; SALT]);
@@ -151,8 +151,8 @@ impl RecordEncoder {
         drawn
     }
 
-    /// Appends pieces to `out`, compressed in steps, and yields between them: megabytes take longer
-    /// than a request may have to wait.
+    /// Appends pieces to `out`, compressed in steps. Yields between steps, because megabytes take
+    /// longer than a request may have to wait.
     fn compress(&mut self, pieces: &[&[u8]], pace: WritePace, out: &mut Vec<u8>) -> io::Result<()> {
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         if length > LARGEST {
@@ -162,7 +162,7 @@ impl RecordEncoder {
         out.reserve(4 + compress_bound(length) + TAG);
         out.extend_from_slice(&u32::try_from(length).map_err(too_large)?.to_be_bytes());
         self.plain.clear();
-        // One step of one piece is compressed where it lies.
+        // Pieces that fit into one step are joined first.
         let pieces = if length <= CAPTURE_PIECE {
             pieces.iter().for_each(|piece| self.plain.extend_from_slice(piece));
             &[&*self.plain]
@@ -186,7 +186,7 @@ impl RecordEncoder {
     }
 }
 
-/// Appends a frame of all pieces, for which there is room.
+/// Appends one frame with all pieces. `out` must have room for it.
 fn run(
     context: &mut CCtx<'_>,
     pieces: &[&[u8]],
@@ -247,7 +247,7 @@ impl RecordDecoder {
         Ok(RecordDecoder(Decompressor::with_dictionary(DICTIONARY)?))
     }
 
-    /// What a record holds, or what is wrong with it.
+    /// The content of a record, or what is wrong with it.
     pub(super) fn decode(
         &mut self,
         id: &RequestId,
@@ -261,7 +261,7 @@ impl RecordDecoder {
                 let open = |mixed: &str, record| {
                     keys.derive(salt, mixed)?.open(part as u64, id.as_str().as_bytes(), record)
                 };
-                // Earlier builds derived the key from the salt alone.
+                // Earlier builds derived the key only from the salt.
                 open(id.as_str(), record.clone())
                     .or_else(|| open("", record))
                     .ok_or("it does not decrypt")?
@@ -289,7 +289,7 @@ impl RecordDecoder {
     }
 }
 
-/// The head and the bodies in a record of a head; `None` if it is cut off.
+/// Splits the plain text of a head's record into head and bodies; `None` if it is cut off.
 pub(super) fn head_and_bodies(plain: Vec<u8>) -> Option<(Bytes, Bodies)> {
     let [a, b, c, d, e, f, g, h] = *plain.first_chunk::<PREFIX>()?;
     let lengths = [[a, b, c, d], [e, f, g, h]];
@@ -303,7 +303,7 @@ pub(super) fn head_and_bodies(plain: Vec<u8>) -> Option<(Bytes, Bodies)> {
     Some((head, Bodies { request, response }))
 }
 
-/// The bodies in the plain text of a record.
+/// The bodies in the plain text of their record; `None` if it is cut off.
 pub(super) fn bodies(plain: Vec<u8>) -> Option<Bodies> {
     let (length, _) = plain.split_first_chunk::<4>()?;
     let length = u32::from_be_bytes(*length) as usize;

@@ -1,4 +1,4 @@
-//! Records: what is encoded is decoded, and nothing else is.
+//! Records: decoding returns what was encoded, and refuses anything else.
 
 use proptest::prelude::*;
 
@@ -10,13 +10,13 @@ fn cipher(encrypt: bool) -> Cipher {
     Cipher { keys, random: Random::System, encrypt }
 }
 
-/// Records under it can be read with it only.
+/// Records written with this dictionary can only be read with it.
 #[test]
 fn the_dictionary_never_changes() {
     assert_eq!((DICTIONARY.len(), crc32fast::hash(DICTIONARY)), (12_288, 0x17b8_2f94));
 }
 
-/// A capture as it lies in a segment: its records, and where they say that they are.
+/// A capture as in a segment: its records and their location.
 struct Encoded {
     buffers: RecordBuffers,
     location: CaptureLocation,

@@ -9,7 +9,7 @@ use crate::capture::record::{Bodies, Capture, Head};
 use rerouter_base::id::RequestId;
 use rerouter_store::{ByteRange, CaptureLocation};
 
-/// Reads captures, on a thread that may wait.
+/// Reads captures, on a thread that may block.
 pub struct CaptureReader {
     segments: SegmentSource,
     keys: CaptureKeys,
@@ -49,7 +49,7 @@ impl CaptureReader {
         Ok(Capture { head, bodies })
     }
 
-    /// The head, and the bodies that lie with it.
+    /// The head, and the bodies that are stored with it.
     fn head_and_bodies(
         &mut self,
         id: &RequestId,

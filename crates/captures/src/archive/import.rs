@@ -1,4 +1,4 @@
-//! Captures taken in from an export of another archive.
+//! Imports captures from an export of another archive.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,25 +13,27 @@ use rerouter_base::error::Error;
 use rerouter_base::id::RequestId;
 use rerouter_store::StoreError;
 
-/// Bytes of bodies that an import stores at once.
+/// Bytes of bodies that an import stores in one batch.
 const CAPTURE_COMMIT: usize = 4 << 20;
 
-/// What became of captures that were to be imported.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     pub imported: u64,
     pub existing: u64,
-    /// Too large to be stored, or a replay of a capture that was deleted with its replays.
+    /// Captures that are too large to be stored, or replays of a capture that was deleted with its
+    /// replays.
     pub refused: u64,
 }
 
 impl Archive {
-    /// Imports captures, redacted like any others; durable when it returns. An id that is there
-    /// already changes nothing. A failure leaves the earlier batches in; the same call again
-    /// completes them.
+    /// Imports captures, redacted like all others. They are durable when this returns. A capture
+    /// whose id exists changes nothing. A failure leaves the earlier batches stored; a repeat of
+    /// the call completes them.
     ///
-    /// They lie in segments of their own, each with captures made within `span`: a segment leaves
-    /// with its newest capture, so old ones beside live traffic would stay as long as that.
+    /// The captures get their own segments, each with captures made within `span`. A segment is
+    /// removed only when its newest capture expires, so old captures beside live traffic would stay
+    /// for too long.
     pub async fn import(
         &self,
         mut captures: Vec<Capture>,
@@ -41,7 +43,7 @@ impl Archive {
         let mut all = Imported::default();
         let mut captures = captures.into_iter().peekable();
         while let Some(first) = captures.peek().map(|capture| capture.head.created_at) {
-            // Live traffic is written between batches.
+            // Live traffic is written between the batches.
             let (mut batch, mut bytes) = (Vec::new(), 0);
             let together =
                 |next: &Capture| next.head.created_at.duration_since(first).unsigned_abs() <= span;
@@ -59,7 +61,7 @@ impl Archive {
             all.existing += done.existing;
             all.refused += done.refused;
         }
-        // Existing ones may have been written a moment ago.
+        // The existing captures may have been written just now.
         self.sync().await.map_err(Error::store_unavailable)?;
         Ok(all)
     }

@@ -44,7 +44,7 @@ async fn what_is_imported_leaves_at_its_age_beside_live_traffic() {
 async fn those_of_different_times_leave_at_different_times() {
     let dir = tempfile::tempdir().unwrap();
     let archive = archive(dir.path()).await;
-    // In whatever order they come.
+    // The captures come in any order.
     let mut all = captures(0..12);
     all.rotate_left(7);
     assert_eq!(archive.import(all, SPAN).await.unwrap().imported, 12);

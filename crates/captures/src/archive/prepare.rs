@@ -1,4 +1,4 @@
-//! From a capture to what is written of it.
+//! Prepares captures for writing.
 
 use std::borrow::Cow;
 
@@ -11,15 +11,15 @@ use rerouter_store::CaptureRow;
 
 /// A redacted capture that is ready to be written.
 pub(super) struct PreparedCapture<'a> {
-    /// Its row in the index.
+    /// The row for the index.
     pub(super) row: CaptureRow,
     /// The head in the form of [`packed_head`].
     pub(super) head: Cow<'a, [u8]>,
-    /// The bodies; empty where they are not kept.
+    /// The bodies; empty if they are not kept.
     pub(super) bodies: Cow<'a, Bodies>,
 }
 
-/// What is written of a capture after redaction; `None` for one that is too large or damaged.
+/// Redacts a capture for writing; `None` if it is too large or damaged.
 pub(super) fn ready<'a>(
     capture: &'a PackedCapture,
     redactor: &Redactor,
@@ -34,7 +34,7 @@ pub(super) fn ready<'a>(
         let mut keeps =
             |side: HeaderSide, header: PackedHeader<'_>| filter.keeps(redactor, side, header);
         let PackedHead { mut request_headers, mut response_headers, .. } = packed;
-        // Nearly always all of them stay.
+        // Nearly always all headers stay.
         let head = if request_headers.all(|header| keeps(HeaderSide::Request, header))
             && response_headers.all(|header| keeps(HeaderSide::Response, header))
         {

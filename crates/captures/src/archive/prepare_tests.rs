@@ -1,4 +1,4 @@
-//! What is written of a packed capture is what redaction leaves of the whole one.
+//! Redacting a packed capture has the same result as redacting the unpacked one.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ proptest! {
             .veiling(KeyRedactor::new([&environment]));
         let (one, mut filter) = (one(&words, flags), HeaderFilter::default());
         let expected = redactor.redact(&one).unwrap();
-        // The second time the filter knows what it kept.
+        // The second time, the filter remembers which headers it kept.
         for _ in 0..2 {
             let packed = PackedCapture::new(one.clone().into()).unwrap();
             let ready = ready(&packed, &redactor, &mut filter).unwrap();

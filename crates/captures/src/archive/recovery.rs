@@ -1,4 +1,4 @@
-//! What a start does with segments: those that the index does not know are set aside.
+//! Checks the segments at a start: those that the index does not list are set aside.
 
 use super::segment_log::SegmentLog;
 use super::service::Archive;
@@ -7,17 +7,17 @@ use rerouter_store::StoreError;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Segments without a row in the index. Either a crash came before their first batch counted,
-    /// or the index was lost or is an older one: nobody can tell. Empty ones are deleted, others
-    /// are moved to `captures-unknown-<n>/`.
+    /// Segments without a row in the index. Either a crash came before their first batch was
+    /// inserted, or the index was lost or replaced by an older one: these cases look alike. Empty
+    /// segments are deleted, others are moved to `captures-unknown-<n>/`.
     pub unknown: usize,
-    /// Segments of the index whose file is not there. Their captures are unreadable.
+    /// Segments in the index whose file is missing. Their captures are unreadable.
     pub missing: usize,
 }
 
 impl Archive {
-    /// Looks at the segments once, before the first capture is written. Where that fails, the first
-    /// write tries again.
+    /// Checks the segments once, before the first capture is written. If the check fails, the first
+    /// write tries it again.
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         self.recover_log(&mut *self.log.lock().await).await
     }
@@ -25,12 +25,12 @@ impl Archive {
     pub(super) async fn recover_log(&self, log: &mut SegmentLog) -> Result<Recovered, StoreError> {
         let known = self.index.segments().await?;
         let folder = self.settings.folder.clone();
-        // One that the process before this one has begun may not be in the index yet.
+        // A segment that the process before has begun may not be in the index yet.
         let all_known = self.index.is_of_two_processes();
         let mut known: Vec<i64> = known.into_iter().map(|(segment, _)| segment.number).collect();
         known.extend(self.index.spooled_segments().await?);
         let numbers = self.index.numbers();
-        // The object store has the others.
+        // Uploaded segments are in the object store, so only those that wait have to be here.
         let waiting = match self.remote.is_some() {
             true => Some(self.index.waiting_segments().await?),
             false => None,
@@ -53,7 +53,8 @@ impl Archive {
                 }
             }
             let aside = (!full.is_empty()).then(|| (full.len(), folder.set_aside(&full)));
-            // Numbers of segments that were set aside are not used again: they may come back.
+            // Numbers of segments that were set aside are not reused, because these segments may be
+            // put back.
             let used = known.into_iter().chain(files).chain(folder.list_aside()?);
             let last = used.map(|number| numbered(number, numbers)).max().unwrap_or(0);
             Ok::<_, std::io::Error>((last.max(numbers.0), recovered, aside))
@@ -84,8 +85,9 @@ impl Archive {
     }
 }
 
-/// The number of a segment of this gateway, whose numbers are between these. One that was written
-/// before gateways shared the index has only the lower half of it; one of others is 0.
+/// The number of a segment in this gateway's range of numbers. A segment from before gateways
+/// shared the index has only the lower half of its number. Returns 0 for segments of other
+/// gateways.
 pub(super) fn numbered(number: i64, (first, last): (i64, i64)) -> i64 {
     match number {
         number if (first..=last).contains(&number) => number,

@@ -1,4 +1,4 @@
-//! Starts on what other processes left.
+//! Starts on the files that other processes left.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ async fn a_start_after_a_crash_has_all_captures_of_the_index() {
         if at % 2 == 0 {
             assert_eq!(archive.recover().await.unwrap(), Recovered::default());
         }
-        // Not recovered first, the others do so when they write.
+        // Without `recover`, the next write recovers the other segments.
         archive.append(Arc::new(vec![capture.clone()])).await.unwrap();
         assert_eq!(ids(&archive).await, ids_of(&all[..=at]));
     }
@@ -106,7 +106,7 @@ async fn a_segment_that_is_missing_is_told_and_its_number_not_used_again() {
     assert_eq!(archive.index.segments().await.unwrap().len(), 1);
 }
 
-/// Without the index nobody can read the segments.
+/// Without the index the segments are unreadable.
 #[tokio::test]
 async fn without_its_index_an_archive_begins_anew() {
     let dir = tempfile::tempdir().unwrap();

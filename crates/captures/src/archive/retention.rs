@@ -1,4 +1,4 @@
-//! Which segments leave, and when.
+//! Chooses the segments to remove, and removes them.
 
 use std::sync::atomic::Ordering;
 
@@ -10,25 +10,25 @@ use rerouter_store::StoreError;
 impl Archive {
     /// Closes the active segment if it is due, then removes segments: those without captures, those
     /// whose newest capture is older than `before_us` (microseconds since the epoch), and the
-    /// oldest while all of them and the index hold more than `bytes`. Empties the index's
-    /// write-ahead log after deletions.
+    /// oldest while segments and index together hold more than `bytes`. Then empties the index's
+    /// write-ahead log if it may hold deleted rows.
     ///
-    /// While another process may write to a segment, none is removed.
+    /// While another process may write to a segment, no segment is removed.
     ///
-    /// A step that fails keeps no other: what leaves may be what a full disk needs. The error is
-    /// the last one.
+    /// A step that fails does not stop the others, because a full disk may need the space that they
+    /// free. Returns the last error.
     pub async fn retain(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
         let mut failed = self.close_due(bytes).await.err();
         let (spooled, segments, active) = {
-            // While the lock is held no batch is written: a segment without captures that is not
-            // active gets none any more, but for rows that wait to be moved. Those are read first:
-            // they may move meanwhile.
+            // While the lock is held no batch is written. So a segment that has no captures and is
+            // not active gets none later, except from rows that wait to be moved. These are read
+            // first, because they may be moved meanwhile.
             let log = self.log.lock().await;
             (self.index.spooled_segments().await?, self.index.segments().await?, log.active())
         };
         let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
         held = held.saturating_add(self.index.bytes().await?);
-        // After the first failure: it would take as long with each segment.
+        // Set to `false` at the first failure: each further segment would take as long.
         let mut objects_answer = true;
         for (segment, has_captures) in segments {
             if spooled.contains(&segment.number) {
@@ -43,7 +43,7 @@ impl Archive {
                 Ok(()) => held = held.saturating_sub(segment.bytes),
                 Err(error) => {
                     if self.remote.is_some() {
-                        // Only its object is left.
+                        // The file is deleted; only the object is left.
                         held = held.saturating_sub(segment.bytes);
                     }
                     objects_answer = false;
@@ -63,11 +63,12 @@ impl Archive {
         if log.is_due(&self.settings, bytes) { self.close_log(&mut log).await } else { Ok(()) }
     }
 
-    /// Removes a segment: its captures from the index, in steps so that new ones get in between,
-    /// then its file and its object, or not its object. Its row stays until all is gone.
+    /// Removes a segment: its captures from the index, in steps between which new captures can be
+    /// inserted, then its file and, if `object`, its object. The segment's row stays until all of
+    /// this is done.
     pub(super) async fn remove(&self, number: i64, object: bool) -> Result<(), StoreError> {
         match self.drop_captures(number).await {
-            // The index has no room for it: the file that leaves makes some.
+            // The disk has no room for the index's change: deleting the file frees some.
             Err(StoreError::Full(_)) => {
                 self.delete_file(number).await?;
                 self.drop_captures(number).await?;
@@ -85,8 +86,8 @@ impl Archive {
         }
         self.index.drop_segment(number).await?;
         if let Some(remote) = &self.remote {
-            // An upload may have ended in between. One that ends later finds no row, and deletes
-            // its object.
+            // An upload may have ended in between. An upload that ends later finds no row, and
+            // deletes its own object.
             remote.objects.delete(number).await.map_err(StoreError::unavailable)?;
         }
         Ok(())

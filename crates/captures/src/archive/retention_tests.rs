@@ -1,4 +1,4 @@
-//! Captures as they age, by a clock that the test moves.
+//! Captures that expire, by a clock that the test moves.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ async fn append(archive: &Archive, captures: &[Capture]) {
     archive.append(Arc::new(captures.to_vec())).await.unwrap();
 }
 
-/// Bytes of all segments and of the index.
+/// Total bytes of the segments and of the index.
 async fn held(archive: &Archive) -> u64 {
     let segments = archive.index.segments().await.unwrap();
     let segments: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
@@ -86,7 +86,7 @@ async fn a_segment_leaves_with_its_last_capture() {
     assert_eq!(segments(dir.path()).len(), 1, "the active one stays");
 }
 
-/// As many captures as one step removes, and more.
+/// The segment has more captures than one step removes.
 #[tokio::test]
 async fn a_large_segment_leaves_in_steps() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ async fn a_step_that_fails_keeps_no_segment_from_leaving() {
         archive.close().await.unwrap();
     }
     append(&archive, &captures(3..4)).await;
-    // A segment that cannot be deleted, and one that cannot be closed.
+    // One segment cannot be deleted, another cannot be closed.
     let stuck = dir.path().join("captures").join(file_name(1));
     std::fs::remove_file(&stuck).unwrap();
     std::fs::create_dir(&stuck).unwrap();

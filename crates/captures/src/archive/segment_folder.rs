@@ -1,5 +1,5 @@
-//! Where segments are kept: a folder of files. It creates, opens, lists, moves and deletes them;
-//! `segment_log.rs` writes the active one, and a backup copies them.
+//! The folder with the files of segments. Creates, opens, lists, moves and deletes them.
+//! `segment_log.rs` writes the active segment, and a backup copies all.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, Metadata};
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rerouter_store::ByteRange;
 
-/// The folder of segments in a data directory.
+/// The name of the folder of segments in a data directory.
 pub const FOLDER: &str = "captures";
-/// The folder of copies of segments of other gateways.
+/// The name of the folder with copies of other gateways' segments.
 const COPIES: &str = "captures-cache";
-/// What the names of folders with segments that were set aside begin with.
+/// Prefix of the names of folders with segments that were set aside.
 const ASIDE: &str = "captures-unknown-";
 
 /// The file name of a segment.
@@ -22,7 +22,7 @@ pub fn file_name(number: i64) -> String {
     format!("{number:016x}.seg")
 }
 
-/// The number of the segment in a file of this name; `None` if it is not the name of a segment.
+/// The number of the segment in a file with this name; `None` if that is not a segment's name.
 fn number(name: &str) -> Option<i64> {
     i64::from_str_radix(name.strip_suffix(".seg").filter(|digits| digits.len() == 16)?, 16).ok()
 }
@@ -36,7 +36,7 @@ impl SegmentFolder {
         SegmentFolder(data.join(FOLDER))
     }
 
-    /// The folder of copies of segments that other gateways wrote.
+    /// The folder with copies of other gateways' segments.
     pub(super) fn of_copies(data: &Path) -> Self {
         SegmentFolder(data.join(COPIES))
     }
@@ -45,8 +45,8 @@ impl SegmentFolder {
         self.0.join(file_name(number))
     }
 
-    /// Creates the file of a new segment, durably, for this user only. An error of kind
-    /// `AlreadyExists`: the number is taken.
+    /// Creates the file of a new segment, durably, for this user only. Error kind `AlreadyExists`:
+    /// the number is taken.
     pub(super) fn create(&self, number: i64) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let file =
@@ -55,7 +55,7 @@ impl SegmentFolder {
         Ok(file)
     }
 
-    /// Makes a copy of a segment by `write`, which makes the file at the path that it gets.
+    /// Makes a copy of a segment. `write` creates the file at the path that it is passed.
     pub(super) fn fill(
         &self,
         number: i64,
@@ -63,7 +63,7 @@ impl SegmentFolder {
     ) -> io::Result<()> {
         static DRAFTS: AtomicU64 = AtomicU64::new(0);
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        // Two readers may fetch it at once.
+        // Two readers may fetch the segment at once.
         let draft = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = self.0.join(format!("{}-{draft}.partial", std::process::id()));
         let written = std::fs::remove_file(&draft)
@@ -83,17 +83,17 @@ impl SegmentFolder {
         std::fs::metadata(self.path(number))
     }
 
-    /// Takes over a segment that is written no more: all of it is durable when this returns.
+    /// Closes a segment that is no longer written: all of it is durable when this returns.
     pub(super) fn close(&self, segment: &File) -> io::Result<()> {
         segment.sync_all()
     }
 
-    /// Opens a segment, closed or active. An error of kind `NotFound`: it is not there.
+    /// Opens a segment, closed or active. Error kind `NotFound`: there is no such segment.
     pub(super) fn open(&self, number: i64) -> io::Result<SegmentReader> {
         Ok(SegmentReader(File::open(self.path(number))?))
     }
 
-    /// Deletes a segment, if it is there.
+    /// Deletes a segment, if it exists.
     pub(super) fn delete(&self, number: i64) -> io::Result<()> {
         match std::fs::remove_file(self.path(number)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -111,7 +111,7 @@ impl SegmentFolder {
         Ok(std::fs::metadata(self.path(number))?.len() == 0)
     }
 
-    /// Gives a segment another number, if it is there.
+    /// Changes the number of a segment, if it exists.
     pub(super) fn rename(&self, from: i64, to: i64) -> io::Result<()> {
         match std::fs::rename(self.path(from), self.path(to)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -119,7 +119,7 @@ impl SegmentFolder {
         }
     }
 
-    /// Moves segments to a new folder beside this one, which it returns.
+    /// Moves segments to a new folder beside this one. Returns its path.
     pub(super) fn set_aside(&self, numbers: &[i64]) -> io::Result<PathBuf> {
         let mut count = 0_u32;
         let aside = loop {
@@ -134,7 +134,7 @@ impl SegmentFolder {
             std::fs::rename(self.path(*number), aside.join(file_name(*number)))
         });
         if let Err(error) = moved {
-            // Only an empty folder is removed.
+            // This removes the folder only if it is empty.
             let _filled = std::fs::remove_dir(&aside);
             return Err(error);
         }
@@ -147,7 +147,7 @@ impl SegmentFolder {
         let Some(data) = self.0.parent() else { return Ok(numbers) };
         for entry in std::fs::read_dir(data)? {
             let entry = entry?;
-            // A folder that cannot be read must not keep captures from being written.
+            // A folder that cannot be read must not stop the writing of captures.
             if entry.file_name().to_string_lossy().starts_with(ASIDE)
                 && let Ok(aside) = list(&entry.path())
             {
@@ -158,7 +158,7 @@ impl SegmentFolder {
     }
 }
 
-/// The numbers of the segments in a folder, which need not be there.
+/// The numbers of the segments in a folder; none if the folder does not exist.
 pub fn segment_files(folder: &Path) -> io::Result<Vec<i64>> {
     Ok(list(folder)?.into_iter().collect())
 }
@@ -179,7 +179,7 @@ fn list(folder: &Path) -> io::Result<BTreeSet<i64>> {
 pub(super) struct SegmentReader(File);
 
 impl SegmentReader {
-    /// Reads a range. An error of kind `UnexpectedEof`: the segment is shorter.
+    /// Reads a range. Error kind `UnexpectedEof`: the segment is shorter.
     pub(super) fn read(&self, range: ByteRange) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; range.length as usize];
         self.0.read_exact_at(&mut bytes, range.offset)?;

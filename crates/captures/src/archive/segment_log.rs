@@ -1,5 +1,5 @@
-//! The active segment: records are appended to it, batch by batch. It counts a batch only once the
-//! index has its rows; the next batch overwrites what does not count.
+//! The active segment. Records are appended to it batch by batch. A batch counts only once the
+//! index has its rows; otherwise the next batch overwrites it.
 
 use std::fs::File;
 use std::io;
@@ -17,10 +17,10 @@ use crate::redaction::HeaderFilter;
 use rerouter_base::clock::Clock;
 use rerouter_store::{CaptureLocation, CaptureRow, Faults, SegmentRow};
 
-/// Bytes of captures that are written together: their heads lie side by side, before their bodies.
+/// Bytes of captures that are written together: first all their heads, then all their bodies.
 const CAPTURE_BLOCK: usize = 256 << 10;
 
-/// How segments are written.
+/// Settings for writing segments.
 #[derive(Clone)]
 pub(super) struct SegmentSettings {
     pub(super) folder: SegmentFolder,
@@ -28,12 +28,12 @@ pub(super) struct SegmentSettings {
     pub(super) clock: Clock,
     /// Size at which a segment is closed.
     pub(super) bytes: u64,
-    /// Age at which it is closed, however small it is.
+    /// Age at which a segment is closed, whatever its size.
     pub(super) age: Duration,
     pub(super) faults: Faults,
-    /// The number before that of the first segment.
+    /// The number before the first segment's.
     pub(super) before_first: i64,
-    /// The index takes the records of heads too.
+    /// Whether the index also stores the records of heads.
     pub(super) heads_in_index: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct SegmentSettings {
 #[derive(Default)]
 pub(super) struct SegmentLog {
     active: Option<Active>,
-    /// The largest number of a segment; `None` before recovery.
+    /// The largest number of a segment so far; `None` before recovery.
     pub(super) last: Option<i64>,
     encoder: Option<RecordEncoder>,
     /// Chooses the headers that captures keep.
@@ -53,16 +53,16 @@ struct Active {
     file: File,
     began: Timestamp,
     synced: Instant,
-    /// Holds rows that a loss of power may take.
+    /// The segment has rows that a loss of power may destroy.
     unsynced: bool,
 }
 
-/// A batch that is written and not in the index yet.
+/// A batch that is written but not yet in the index.
 pub(super) struct WrittenBatch {
-    /// The segment with this batch.
+    /// The segment's row, with this batch included.
     pub(super) segment: SegmentRow,
     pub(super) rows: Vec<(CaptureRow, CaptureLocation)>,
-    /// The bytes are synced, and the rows have to be too.
+    /// The bytes are synced, so the rows must be synced too.
     pub(super) durable: bool,
 }
 
@@ -72,7 +72,7 @@ impl SegmentLog {
         self.active.as_ref().map(|active| active.row.number)
     }
 
-    /// Whether the active segment is to be closed before more is written: it is full, or old, or
+    /// Whether the active segment must be closed before the next write: it is full, too old, or
     /// larger than `most`.
     pub(super) fn is_due(&self, settings: &SegmentSettings, most: u64) -> bool {
         self.active.as_ref().is_some_and(|active| {
@@ -81,7 +81,7 @@ impl SegmentLog {
         })
     }
 
-    /// Appends captures to the active segment, or to a new one. Nothing counts before
+    /// Appends captures to the active segment, or to a new one. They count only after
     /// [`SegmentLog::commit`].
     pub(super) fn write<'a>(
         &mut self,
@@ -103,7 +103,7 @@ impl SegmentLog {
             let mut location =
                 encoder.encode(&row.id, &head, &bodies, cipher, pace, &mut batch.buffers)?;
             if settings.heads_in_index {
-                // The last one of the buffer.
+                // The head's record is the last one in the buffer.
                 let begin = usize::try_from(location.head.offset).unwrap_or(usize::MAX);
                 location.head_record = batch.buffers.heads.get(begin..).map(Into::into);
             }
@@ -140,7 +140,7 @@ impl SegmentLog {
         })
     }
 
-    /// The index has a batch: what comes next follows it.
+    /// Notes that the index has the batch: the next batch is appended after it.
     pub(super) fn commit(&mut self, segment: SegmentRow, durable: bool) {
         if let Some(active) =
             self.active.as_mut().filter(|active| active.row.number == segment.number)
@@ -149,7 +149,7 @@ impl SegmentLog {
         }
     }
 
-    /// The index does not have the batch. Its bytes are given back to the disk; where that fails
+    /// Notes that the index does not have the batch. Cuts its bytes off the file; if this fails,
     /// the next batch overwrites them.
     pub(super) fn roll_back(&mut self) {
         if let Some(active) = &self.active {
@@ -157,7 +157,8 @@ impl SegmentLog {
         }
     }
 
-    /// Syncs the active segment and returns it for the index; `None` where nothing is to be synced.
+    /// Syncs the active segment and returns its row for the index; `None` if there is nothing to
+    /// sync.
     pub(super) fn sync(&mut self, settings: &SegmentSettings) -> io::Result<Option<SegmentRow>> {
         if !self.active.as_ref().is_some_and(|active| active.unsynced) {
             return Ok(None);
@@ -166,8 +167,8 @@ impl SegmentLog {
         Ok(self.active.as_ref().map(|active| active.row.clone()))
     }
 
-    /// After a sync that fails nobody knows what the disk has, and a later one would not tell:
-    /// another segment begins.
+    /// Syncs the file. If that fails, the state of the disk is unknown, and a later sync would not
+    /// report it, so a new segment begins.
     fn sync_file(&mut self, settings: &SegmentSettings) -> io::Result<()> {
         let Some(mut active) = self.active.take() else { return Ok(()) };
         settings.faults.before_sync()?;
@@ -177,22 +178,22 @@ impl SegmentLog {
         Ok(())
     }
 
-    /// Ends the active segment: it is written no more.
+    /// Takes the active segment, which is no longer written.
     pub(super) fn take_active(&mut self) -> Option<(SegmentRow, File)> {
         self.active.take().map(|active| (active.row, active.file))
     }
 }
 
-/// A batch on its way to the file. The heads of a few captures, with small bodies, are written
-/// together and before large bodies, so that lists read little of the disk.
+/// A batch that is being written. The heads of several captures, with small bodies, are written
+/// together and before large bodies, so that lists read little from the disk.
 struct Batch<'a> {
     file: &'a File,
     faults: &'a Faults,
     number: i64,
-    /// Where the next bytes go.
+    /// The offset at which the next bytes are written.
     end: u64,
     rows: Vec<(CaptureRow, CaptureLocation)>,
-    /// How many of `rows` have their final offsets.
+    /// The number of `rows` that have their final offsets.
     placed: usize,
     buffers: RecordBuffers,
 }
@@ -210,7 +211,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Adds a capture whose records lie there in the buffers.
+    /// Adds a capture whose records are at `location` in the buffers.
     fn push(&mut self, row: CaptureRow, location: CaptureLocation) -> io::Result<()> {
         self.rows.push((row, CaptureLocation { segment: self.number, ..location }));
         if self.buffers.heads.len() + self.buffers.bodies.len() >= CAPTURE_BLOCK {
@@ -220,7 +221,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Writes heads, then bodies, and moves the offsets of their rows from these buffers to the
+    /// Writes heads, then bodies, and changes the offsets in their rows from the buffers to the
     /// file.
     fn flush(&mut self) -> io::Result<()> {
         let RecordBuffers { heads: bytes, bodies } = &mut self.buffers;
@@ -243,7 +244,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes the rest; returns where the batch ends.
+    /// Writes what is left in the buffers. Returns the end of the batch, and its rows.
     fn finish(mut self) -> io::Result<(u64, Vec<(CaptureRow, CaptureLocation)>)> {
         self.flush()?;
         Ok((self.end, self.rows))

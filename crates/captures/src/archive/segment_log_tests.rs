@@ -1,4 +1,4 @@
-//! What becomes of captures when the disk fails under the active segment.
+//! Captures whose active segment has disk failures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ async fn a_torn_write_stores_nothing_and_the_next_one_takes_its_place() {
     all_read(&restarted(dir.path()).await, &all).await;
 }
 
-/// What is written and not in the index is overwritten.
+/// Bytes that are written but not in the index are overwritten.
 #[tokio::test]
 async fn a_batch_that_the_index_refuses_is_stored_the_next_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ async fn a_batch_that_the_index_refuses_is_stored_the_next_time() {
     append(&archive, &all[1..3]).await.unwrap();
     append(&archive, &all[3..]).await.unwrap();
     all_read(&archive, &all).await;
-    // A crash after bytes and before their rows: the bytes are ignored.
+    // A crash between the bytes and their rows: the bytes are ignored.
     let file = std::fs::File::options().append(true).open(&segments(dir.path())[0]).unwrap();
     std::io::Write::write_all(&mut &file, &[0x52; 77]).unwrap();
     drop(archive);
@@ -105,8 +105,8 @@ async fn a_segment_is_closed_when_it_is_full_or_old() {
     all_read(&archive, &all).await;
 }
 
-/// More than one group of heads and bodies in a batch, bodies of megabytes, and captures without
-/// any.
+/// The batch has several groups of heads and bodies, bodies of megabytes, and captures without
+/// bodies.
 #[tokio::test]
 async fn captures_of_all_sizes_lie_in_one_batch() {
     let dir = tempfile::tempdir().unwrap();

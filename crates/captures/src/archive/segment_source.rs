@@ -1,5 +1,5 @@
-//! Where a segment is read from: the data directory, the copies of segments of other gateways, or
-//! the object store.
+//! The sources from which a segment is read: the data directory, the copies of other gateways'
+//! segments, or the object store.
 
 use std::io;
 use std::path::Path;
@@ -14,26 +14,26 @@ use super::segment_folder::{SegmentFolder, SegmentReader};
 use super::unreadable::Unreadable;
 use rerouter_store::{ByteRange, CaptureIndex};
 
-/// Time between two looks whether the object store answers. One costs two requests.
+/// Time between two checks whether the object store answers. Each costs two requests.
 const OBJECTS_LOOK: Duration = Duration::from_secs(20);
-/// How long nothing is read of an object store that failed.
+/// Time for which a failed object store is not asked again.
 const OBJECTS_AWAY: Duration = Duration::from_secs(5);
-/// Ranges that are read of one segment of another gateway, one by one, before it is fetched whole.
+/// Number of single ranges that are read of one remote segment before the whole segment is fetched.
 const SEGMENT_RANGES: u32 = 3;
-/// Bytes of segments of other gateways that are kept here.
+/// Most bytes of other gateways' segments that are kept here.
 pub(super) const SEGMENT_CACHE: u64 = 1 << 30;
-/// How long a segment that was fetched is kept.
+/// Time for which a fetched segment is kept.
 pub(super) const SEGMENT_CACHE_TIME: Duration = Duration::from_secs(3600);
 
-/// The object store of segments, and the folder of those that were fetched whole.
+/// The object store of segments, and the folder of segments that were fetched whole.
 #[derive(Clone)]
 pub(super) struct RemoteSegments {
     pub(super) objects: SegmentObjects,
     pub(super) cache: SegmentFolder,
     index: CaptureIndex,
-    /// When the folder of the object store was last seen to be of this store.
+    /// The last time at which the object store's folder was seen to belong to this store.
     claimed: Arc<Mutex<Option<Instant>>>,
-    /// When it last failed, and why.
+    /// The time and the reason of the object store's last failure.
     away: Arc<Mutex<Option<(Instant, String)>>>,
 }
 
@@ -42,8 +42,8 @@ impl RemoteSegments {
         RemoteSegments { objects, cache, index, claimed: Arc::default(), away: Arc::default() }
     }
 
-    /// Makes sure that the folder of the object store is of the store of this mark. Nothing is
-    /// written or deleted there before. Asked again and again, so that an outage is seen.
+    /// Makes sure that the object store's folder belongs to the store of these keys. Nothing is
+    /// written or deleted in it before. The check is repeated regularly, to notice an outage.
     pub(super) async fn claim(&self, keys: &CaptureKeys) -> io::Result<()> {
         let claimed = || self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         if claimed().is_none_or(|at| at.elapsed() >= OBJECTS_LOOK) {
@@ -54,8 +54,8 @@ impl RemoteSegments {
         Ok(())
     }
 
-    /// Asks the object store, unless it failed a moment ago: an evaluation would wait for each
-    /// capture in vain.
+    /// Asks the object store, unless it failed a moment ago: otherwise an evaluation would wait for
+    /// each capture in vain.
     fn asked<T>(&self, ask: impl FnOnce() -> Result<T, Unreadable>) -> Result<T, Unreadable> {
         let away = || self.away.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((since, why)) = &*away()
@@ -71,8 +71,8 @@ impl RemoteSegments {
         answer
     }
 
-    /// Fetches a whole segment, unless that was done. How long it is the index says: whoever may
-    /// write to the object store could fill the disk.
+    /// Fetches a whole segment, unless it is here already. The index tells its length: otherwise
+    /// anybody who may write to the object store could fill this disk.
     fn fetch(&self, number: i64) -> Result<SegmentReader, Unreadable> {
         match self.cache.open(number) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -87,11 +87,11 @@ impl RemoteSegments {
         Ok(self.cache.open(number)?)
     }
 
-    /// Deletes copies that are older than `age`, and the oldest while they hold more than `bytes`.
+    /// Deletes copies that are older than `age`, and the oldest while all hold more than `bytes`.
     pub(super) fn make_room(&self, bytes: u64, age: Duration) -> io::Result<()> {
         let mut copies = Vec::new();
         for number in self.cache.list()? {
-            // Another reader may have deleted it.
+            // Another reader may have deleted the copy.
             let Ok(found) = self.cache.metadata(number) else { continue };
             copies.push((found.modified()?, number, found.len()));
         }
@@ -108,14 +108,15 @@ impl RemoteSegments {
     }
 }
 
-/// Reads ranges of segments. Keeps the last segment open: captures made together lie together.
+/// Reads ranges of segments. Keeps the last segment open: captures made at the same time are close
+/// together.
 pub(super) struct SegmentSource {
     folder: SegmentFolder,
     remote: Option<RemoteSegments>,
-    /// The first and the last number of segments of this gateway, where there are others.
+    /// The first and the last segment number of this gateway, if there are several gateways.
     own: Option<(i64, i64)>,
     open: Option<(i64, SegmentReader)>,
-    /// The segment that was last read in the object store, and how often.
+    /// The last segment that was read from the object store, and how many times.
     asked: (i64, u32),
 }
 
@@ -195,7 +196,7 @@ mod tests {
         RemoteSegments::new(objects, SegmentFolder::of_copies(dir), store.capture_index())
     }
 
-    /// Uploads a segment; captures lie in so many bytes of it, as the index knows.
+    /// Uploads a segment for which the index has the length `known`.
     fn put(dir: &std::path::Path, remote: &RemoteSegments, number: i64, known: u64) {
         let folder = SegmentFolder::new(&dir.join("elsewhere"));
         let file = folder.create(number).unwrap();
@@ -215,7 +216,7 @@ mod tests {
         );
         assert_eq!(remote.cache.metadata(7).unwrap().len(), 4, "somebody made the object longer");
         put(dir.path(), &remote, 8, 11);
-        // Somebody made it shorter.
+        // The object is shorter than the index says.
         let beyond = ByteRange { offset: 8, length: 3 };
         assert!(remote.fetch(8).and_then(|segment| Ok(segment.read(beyond)?)).is_err());
         let unknown = remote.fetch(9).map(drop).unwrap_err();

@@ -1,4 +1,4 @@
-//! The archive: captures are appended, listed, read and deleted here.
+//! The archive, where captures are appended, listed, read and deleted.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,15 +32,17 @@ use rerouter_store::{
     CaptureFilter, CaptureIndex, CaptureLocation, Faults, PanicPoint, Reach, Store, StoreError,
 };
 
-/// Bytes of a segment before the next one begins. Captures leave the disk a segment at a time.
+/// Size of a segment before the next one begins, in bytes. Captures are removed a segment at a
+/// time.
 const SEGMENT_BYTES: u64 = 64 << 20;
-/// Smallest segment under a small `retention.size`.
+/// Smallest size of a segment if `retention.size` is small, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
-/// Longest time that a segment is written to.
+/// Longest time for which one segment is active.
 pub(super) const SEGMENT_AGE: Duration = Duration::from_secs(600);
-/// Smallest number of segments in `retention`: up to one segment more than asked for is kept.
+/// `retention` spans at least this many segments, because up to one segment more than asked for is
+/// kept.
 pub const SEGMENT_SHARE: u32 = 16;
-/// Damaged captures remembered, so that each is reported once.
+/// Most damaged captures that are remembered, so that each is reported once.
 const DAMAGED_CAPTURES: usize = 1_000;
 
 /// The archive of captures. Cloning is cheap.
@@ -53,18 +55,18 @@ pub struct Archive {
     pub(super) shared: Arc<Shared>,
     pub(super) redactor: Arc<Redactor>,
     pub(super) metrics: Option<Metrics>,
-    /// Where segments go that other gateways read.
+    /// The object store for segments that other gateways read.
     pub(super) remote: Option<RemoteSegments>,
 }
 
-/// State that clones of an archive share.
+/// The state that all clones of an archive share.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Captures whose damage was reported.
+    /// Captures that were already reported as damaged.
     reported: Mutex<HashSet<RequestId>>,
-    /// The index's write-ahead log may hold deleted rows.
+    /// Whether the index's write-ahead log may hold deleted rows.
     pub(super) log_holds_deleted: AtomicBool,
-    /// The object store refused the last segment, or could not be reached.
+    /// Whether the object store refused the last segment, or could not be reached.
     pub(super) objects_fail: AtomicBool,
 }
 
@@ -73,17 +75,17 @@ pub(super) struct Shared {
 pub struct HeadPage {
     /// The heads that can be read.
     pub heads: Vec<Head>,
-    /// Where each capture lies, for [`Archive::bodies`].
+    /// The location of each capture, for [`Archive::bodies`].
     pub locations: Vec<CaptureLocation>,
-    /// How many captures of the page cannot be read.
+    /// Number of captures on the page that cannot be read.
     pub unreadable: usize,
     /// The next page begins after this id; `None` on the last page.
     pub next: Option<RequestId>,
 }
 
 impl Archive {
-    /// An archive with its index in `store` and its segments beside it. `encrypt` concerns what is
-    /// written from now on; both kinds are read.
+    /// An archive with its index in `store` and its segments beside it. `encrypt` applies to new
+    /// captures; encrypted and plain ones are both read.
     pub fn new(store: Store, keys: impl Into<Keyring>, random: Random, encrypt: bool) -> Self {
         let index = store.capture_index();
         let settings = SegmentSettings {
@@ -114,7 +116,7 @@ impl Archive {
         self
     }
 
-    /// This archive with a retention. Segments are small enough to follow it.
+    /// This archive with a retention. The size of segments is adjusted to it.
     #[must_use]
     pub fn kept_for(mut self, age: Duration, size: u64) -> Self {
         let share = u64::from(SEGMENT_SHARE);
@@ -135,12 +137,13 @@ impl Archive {
         Archive { metrics: Some(metrics), ..self }
     }
 
-    /// Stores a batch, all or none; returns how many: one that cannot be encoded is left out.
+    /// Stores a batch, all or none. Returns the number of captures: one that cannot be encoded is
+    /// left out.
     pub async fn append(&self, captures: Arc<Vec<Capture>>) -> Result<usize, StoreError> {
         self.append_with(captures, Effort::Usual).await
     }
 
-    /// Appends captures at this pace.
+    /// Appends captures with this effort for compression.
     pub(crate) async fn append_with(
         &self,
         captures: Arc<Vec<Capture>>,
@@ -150,7 +153,7 @@ impl Archive {
         self.append_packed(Arc::new(packed.collect()), pace.into()).await
     }
 
-    /// Appends packed captures. Runs to its end even when the caller is dropped.
+    /// Appends packed captures. Runs to its end even if the caller is dropped.
     async fn append_packed(
         &self,
         captures: Arc<Vec<PackedCapture>>,
@@ -165,7 +168,7 @@ impl Archive {
         writing.await.map_err(|_| panicked())?
     }
 
-    /// Recovers before the first batch, and closes a segment that is full or old.
+    /// Recovers before the first batch, and closes a segment that is full or too old.
     pub(super) async fn make_ready(&self, log: &mut SegmentLog) -> Result<(), StoreError> {
         if log.last.is_none() {
             self.recover_log(log).await?;
@@ -213,7 +216,7 @@ impl Archive {
         let mut filter = std::mem::take(&mut log.filter);
         let ready = captures.iter().filter_map(|capture| {
             pace.give_way();
-            // A panic costs the one capture that it comes with.
+            // A panic costs only the capture that causes it.
             self.guarded(|| {
                 self.settings.faults.pass(PanicPoint::Ready);
                 prepare::ready(capture, &self.redactor, &mut filter)
@@ -225,7 +228,7 @@ impl Archive {
         written
     }
 
-    /// What `work` returns; `None` if it panicked, which is counted.
+    /// Returns the result of `work`; `None` if it panicked, which is counted.
     fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let done = catch_unwind(AssertUnwindSafe(work));
         if let (Err(_), Some(metrics)) = (&done, &self.metrics) {
@@ -234,7 +237,7 @@ impl Archive {
         done.ok()
     }
 
-    /// Makes everything that was appended survive a loss of power. Costs nothing when it does.
+    /// Makes all appended captures survive a loss of power. Costs nothing if they do already.
     pub async fn sync(&self) -> Result<(), StoreError> {
         let (archive, mut log) = (self.clone(), self.log.clone().lock_owned().await);
         let (mut log, synced) = blocking(move || {
@@ -248,7 +251,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Closes the active segment. All captures are durable then.
+    /// Closes the active segment. All captures are durable afterwards.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.close_log(&mut *self.log.lock().await).await
     }
@@ -264,8 +267,8 @@ impl Archive {
         self.index.put_segment(segment).await
     }
 
-    /// Heads, newest first, older than `after`, up to `limit`. A page may be shorter although more
-    /// follow.
+    /// A page of up to `limit` heads older than `after`, newest first. A page may be shorter
+    /// although more follow.
     pub async fn page(
         &self,
         filter: CaptureFilter,
@@ -281,7 +284,8 @@ impl Archive {
                 .map_err(Error::store_unavailable)?;
             let archive = self.clone();
             let (read, absent) = blocking(move || archive.read_heads(page.found)).await?;
-            // A segment may leave after the list was made: the index knows it by now.
+            // The segment may have been removed after the list was made, which the index knows by
+            // now.
             if absent && !retried {
                 retried = true;
                 continue;
@@ -300,7 +304,7 @@ impl Archive {
         Ok(self.page(filter, limit, after).await?.heads)
     }
 
-    /// Reads the heads. Says whether the segment of any of them is missing.
+    /// Reads the heads. Also returns whether the segment of any of them is missing.
     fn read_heads(&self, found: Vec<(RequestId, CaptureLocation)>) -> (HeadPage, bool) {
         let mut page =
             HeadPage { heads: Vec::new(), locations: Vec::new(), unreadable: 0, next: None };
@@ -321,7 +325,7 @@ impl Archive {
         (page, absent)
     }
 
-    /// Reads captures of pages.
+    /// A reader for captures that pages list.
     pub fn reader(&self) -> CaptureReader {
         let own = self.index.is_shared().then(|| self.index.numbers());
         let (folder, remote) = (self.settings.folder.clone(), self.remote.clone());
@@ -329,7 +333,7 @@ impl Archive {
         CaptureReader::new(SegmentSource::new(folder, remote, own), keys)
     }
 
-    /// The bodies of a capture of a page; `None` if there are none, or they cannot be read. It may
+    /// The bodies of a capture on a page; `None` if there are none, or they cannot be read. May
     /// wait for the disk.
     pub fn bodies(
         &self,
@@ -374,8 +378,8 @@ impl Archive {
         self.index.whose(id).await.map_err(Error::store_unavailable)
     }
 
-    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that
-    /// are in reach. When it returns their keys are gone, durably. Returns the copies that it
+    /// Deletes a capture and, if `copies`, the replays and shadows of it, and of these again, that
+    /// are in reach. When this returns their keys are gone, durably. Returns the copies that it
     /// deleted.
     pub async fn delete(
         &self,
@@ -383,18 +387,18 @@ impl Archive {
         copies: bool,
         reach: Reach,
     ) -> Result<Vec<RequestId>, Error> {
-        // Before, for a caller that goes away meanwhile.
+        // Set before the deletion, because the caller may be dropped meanwhile.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
         let deleted = self.index.delete(id, copies, reach).await;
-        // And after: retention may have emptied the write-ahead log just before the rows were
-        // deleted.
+        // Set again after it, because retention may have emptied the write-ahead log just before
+        // the rows were deleted.
         self.shared.log_holds_deleted.store(true, Ordering::Release);
         deleted.map_err(Error::store_unavailable)
     }
 
-    /// Deletes all captures that match, in steps, as [`Archive::delete`] does. Returns how many.
+    /// Deletes all captures that match, in steps, like [`Archive::delete`]. Returns their number.
     pub async fn erase(&self, filter: &CaptureFilter) -> Result<usize, StoreError> {
-        // Rows that waited for the index are in it then.
+        // Afterwards the rows that waited for the index are in it.
         self.move_spooled().await?;
         let (mut erased, mut next) = (0, None);
         loop {

@@ -1,5 +1,5 @@
-//! The archive on real files: what is appended comes back, is encrypted, and is gone when it is
-//! deleted.
+//! The archive on real files: an appended capture is read back, is encrypted, and is gone after it
+//! is deleted.
 
 use std::path::{Path, PathBuf};
 
@@ -11,19 +11,19 @@ use crate::capture::fixtures::capture;
 use rerouter_base::secret::SecretBytes;
 use rerouter_store::ByteRange;
 
-/// An archive in `dir`, as a process opens it.
+/// Opens an archive in `dir`, as a process does.
 pub(crate) async fn archive(dir: &Path) -> Archive {
     let store = Store::open(dir).await.unwrap();
     Archive::new(store, &SecretBytes::new([9; 32]), Random::seeded(5), true)
 }
 
-/// Captures of one owner, a second after each other.
+/// Captures of one owner, one second apart.
 pub(crate) fn captures(seconds: std::ops::Range<i64>) -> Vec<Capture> {
     let owner = UserId::known("usr_1");
     seconds.map(|second| capture(second, &owner, &Random::seeded(second as u64 + 100))).collect()
 }
 
-/// The ids of all captures, the newest first.
+/// The ids of all captures, newest first.
 pub(crate) async fn ids(archive: &Archive) -> Vec<RequestId> {
     archive
         .list(CaptureFilter::default(), 1_000, None)
@@ -34,7 +34,7 @@ pub(crate) async fn ids(archive: &Archive) -> Vec<RequestId> {
         .collect()
 }
 
-/// The ids of these, the newest first.
+/// The ids of these captures, newest first.
 pub(crate) fn ids_of(captures: &[Capture]) -> Vec<RequestId> {
     captures.iter().rev().map(|capture| capture.head.id.clone()).collect()
 }
@@ -110,7 +110,7 @@ async fn a_damaged_byte_costs_its_capture_and_no_other() {
         let mut archive = archive(dir.path()).await.counting(metrics.clone());
         archive.settings.cipher.encrypt = encrypt;
         let mut all = captures(0..3);
-        // Too large to lie with its head.
+        // These bodies are too large to be stored with their head.
         all[1].bodies.response = vec![b'a'; 10_000].into();
         archive.append(Arc::new(all.clone())).await.unwrap();
         let location = archive.index.locate(&all[1].head.id).await.unwrap().unwrap();
@@ -159,7 +159,7 @@ async fn a_record_reads_only_as_the_capture_that_it_is() {
     assert!(reader.bodies(id, &CaptureLocation { bodies, ..first.clone() }).is_err());
 }
 
-/// The salt is the only thing that a deletion has to destroy.
+/// A deletion only has to destroy the salt.
 #[tokio::test]
 async fn the_salt_of_a_deleted_capture_is_nowhere_on_the_disk() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What an archive does for other gateways: rows that waited here go to the index that all share,
-//! and segments to the object store.
+//! Shares captures with other gateways: rows that waited in the data directory go to the shared
+//! index, and segments to the object store.
 
 use std::io;
 use std::path::Path;
@@ -17,30 +17,31 @@ use rerouter_base::error::{Error, Kind};
 use rerouter_base::id::RequestId;
 use rerouter_store::{CaptureLocation, CaptureRow, SegmentRow, StoreError};
 
-/// Longest time that a segment is written to where segments go to an object store: so old are
-/// captures that other gateways read.
+/// Longest time for which a segment is active if segments are uploaded. Captures are that old when
+/// other gateways can read them.
 const SEGMENT_AGE_SHARED: Duration = Duration::from_secs(60);
-/// How long after its age another gateway removes a segment that its own one has not.
+/// Time after a segment's expiry at which another gateway removes it, if its own gateway has not.
 const SEGMENT_LEFT_BEHIND: Duration = Duration::from_secs(3600);
-/// How long a deletion keeps captures away that come later: a gateway that is started again may
-/// bring some.
+/// Time for which deleted captures are remembered, so that they are not stored later: a gateway
+/// that is started again may still bring some.
 const DELETED_CAPTURES_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Age of a request up to which another gateway may have yet to write its capture: most end sooner.
+/// Age of a request up to which another gateway may not have written its capture yet: most end
+/// sooner.
 const CAPTURE_COMES: Duration = Duration::from_secs(600);
 
 impl Archive {
-    /// Whether other gateways see the captures of this one.
+    /// Whether other gateways see this gateway's captures.
     pub fn is_shared(&self) -> bool {
         self.index.is_shared()
     }
 
-    /// Whether another gateway may have this capture and not have written it yet.
+    /// Whether another gateway may have this capture but may not have written it yet.
     pub fn may_come(&self, id: &RequestId) -> bool {
         let age = |at| self.settings.clock.now().duration_since(at).unsigned_abs();
         self.is_shared() && id.at().is_some_and(|at| age(at) < CAPTURE_COMES)
     }
 
-    /// This archive, whose segments go to an object store.
+    /// This archive with an object store, to which its segments are uploaded.
     #[must_use]
     pub fn uploading(mut self, objects: SegmentObjects, data: &Path) -> Self {
         self.settings.age = self.settings.age.min(SEGMENT_AGE_SHARED);
@@ -48,36 +49,38 @@ impl Archive {
         Archive { remote: Some(RemoteSegments::new(objects, cache, self.index.clone())), ..self }
     }
 
-    /// Hands over what waits here: rows, and segments. During an upgrade each process moves rows of
-    /// both; segments are uploaded by the new one, once the one before has ended.
+    /// Shares what waits here: rows and segments. During an upgrade both processes move rows; the
+    /// new process uploads the segments of both, once the old process has ended.
     pub async fn share(&self) -> Result<(), StoreError> {
         let moved = self.move_spooled().await?;
         if moved > 0 {
             log::info!("{moved} rows of captures that waited in captures.db are in the index");
         }
-        // Before its end nobody knows which of the other's segments are complete.
+        // Until the other process ends, it is unknown which of its segments are complete.
         if self.index.is_of_two_processes() {
             return Ok(());
         }
         self.upload().await
     }
 
-    /// Uploads the segments that are written no more, oldest first, up to the first that the object
-    /// store refuses. One that cannot be read here keeps no other from it.
+    /// Uploads the closed segments, oldest first, up to the first that the object store refuses. A
+    /// segment that cannot be read does not stop the others.
     async fn upload(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let objects = &remote.objects;
         self.close_due(u64::MAX).await?;
-        // In this order: what has a row by now is active, or nobody writes to it any more.
+        // The order matters: a segment with a row by now is the active one, or is no longer
+        // written.
         let mut waiting = self.index.waiting_segments().await?;
         let active = self.log.lock().await.active();
         waiting.retain(|(number, _)| Some(*number) != active);
-        // A process that has taken over meanwhile may have begun one of these.
+        // A process that has taken over meanwhile may have begun one of these segments.
         if self.index.is_of_two_processes() || !self.index.is_alone() {
             return Ok(());
         }
         self.tell_lag(waiting.first().map_or(i64::MAX, |(_, newest_us)| *newest_us));
-        // Also before the first segment: what is wrong with the object store is told at the start.
+        // Checked even without a segment, so that problems with the object store are reported at
+        // the start.
         if let Err(error) = remote.claim(&self.settings.cipher.keys).await {
             self.shared.objects_fail.store(true, Ordering::Release);
             if !waiting.is_empty() {
@@ -93,13 +96,13 @@ impl Archive {
             match objects.upload(number, self.settings.folder.path(number)).await {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // If it has a row it was not removed.
+                    // If the segment still has a row, it was not removed on purpose.
                     if self.index.note_uploaded(number).await? {
                         log::error!("a segment is lost, and not uploaded: {}", file_name(number));
                     }
                     continue;
                 }
-                // Of the system: those of the object store have no number.
+                // An error of the operating system: errors of the object store have no number.
                 Err(error) if error.raw_os_error().is_some() => {
                     let why = format!("{} cannot be read: {error}", file_name(number));
                     unreadable = unreadable.or(Some(StoreError::unavailable(why)));
@@ -111,7 +114,7 @@ impl Archive {
                 }
             }
             if !self.index.note_uploaded(number).await? {
-                // It was removed meanwhile.
+                // The segment was removed meanwhile.
                 objects.delete(number).await.map_err(StoreError::unavailable)?;
             }
             self.count_upload("stored");
@@ -124,8 +127,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Whether the object store took what was last sent there; `None` without one, and `true`
-    /// before.
+    /// Whether the object store took the last segment; `true` before the first one, and `None`
+    /// without an object store.
     pub fn objects_answer(&self) -> Option<bool> {
         let fails = self.shared.objects_fail.load(Ordering::Acquire);
         self.remote.is_some().then_some(!fails)
@@ -138,8 +141,8 @@ impl Archive {
         }
     }
 
-    /// Says how long the newest capture of the next segment has been waiting; none is in the
-    /// future.
+    /// Sets the metric of how long the newest capture of the next segment has been waiting; zero
+    /// for a time in the future.
     fn tell_lag(&self, newest_us: i64) {
         if let Some(metrics) = &self.metrics {
             let us = self.settings.clock.now().as_microsecond().saturating_sub(newest_us);
@@ -147,7 +150,7 @@ impl Archive {
         }
     }
 
-    /// The error of a capture whose bodies are on another gateway only.
+    /// The error for a capture whose bodies only another gateway has.
     pub(super) async fn elsewhere(&self, segment: i64) -> Error {
         let gateway = match self.index.gateway_of(segment).await {
             Ok(gateway) => gateway.unwrap_or_else(|| "another one".to_owned()),
@@ -165,8 +168,8 @@ impl Archive {
         }
     }
 
-    /// Removes what gateways that are gone have left of captures older than `before_us`, and copies
-    /// that were not used of late.
+    /// Removes segments that dead gateways have left, with captures older than `before_us`, and
+    /// copies of segments that are too old or too many.
     pub(super) async fn retain_of_others(&self, before_us: i64) -> Result<(), StoreError> {
         if !self.is_shared() {
             return Ok(());
@@ -185,7 +188,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Moves rows that wait in the data directory to the shared index. Returns how many there were.
+    /// Moves rows that wait in the data directory to the shared index. Returns their number.
     pub(super) async fn move_spooled(&self) -> Result<usize, StoreError> {
         let mut moved = 0;
         while let Some((segment, rows)) = self.index.spooled(CAPTURE_BATCH).await? {
@@ -205,14 +208,14 @@ impl Archive {
             let rows = rows.await??;
             moved += rows.len();
             self.index.move_spooled(number, segment, rows).await?;
-            // Their salts.
+            // The log may hold the salts of the moved rows.
             self.shared.log_holds_deleted.store(true, Ordering::Release);
         }
         Ok(moved)
     }
 }
 
-/// Reads the records of heads. One that cannot be read is left out: the capture is damaged.
+/// Reads the records of heads. An unreadable one is left out: that capture is damaged.
 fn with_heads(
     folder: &SegmentFolder,
     segment: i64,

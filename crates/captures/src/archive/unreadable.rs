@@ -1,19 +1,19 @@
-//! Why captures cannot be read.
+//! The reasons why captures cannot be read.
 
 use std::{fmt, io};
 
 /// Why a capture cannot be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// Its segment is not there.
+    /// The capture's segment is missing.
     Absent,
     /// Only the gateway that wrote this segment has it.
     Elsewhere(i64),
     /// The object store does not answer.
     Away(String),
-    /// Its segment cannot be read.
+    /// The capture's segment cannot be read.
     Io(io::Error),
-    /// Its bytes are not what was written.
+    /// The capture's bytes are not those that were written.
     Damaged(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! A capture as a conversation: the same record for every dialect, for people who read it.
+//! A capture as a conversation for people to read: one record format for every dialect.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ use rerouter_records::conversation::{
 
 /// Longest value of a setting that is shown, in bytes.
 const SETTING_BYTES: usize = 120;
-/// Members of requests that are texts, however short.
+/// Members of requests that are part of the conversation, never settings.
 const TEXTS: [&str; 4] = ["input", "instructions", "prompt", "system"];
-/// What a request may hold and the neutral form has no place for.
+/// Features of requests for which the neutral form has no place.
 const UNSHOWN: [Feature; 9] = [
     Feature::ProviderFiles,
     Feature::OtherContent,
@@ -40,7 +40,8 @@ const UNSHOWN: [Feature; 9] = [
 ];
 
 impl Capture {
-    /// Request and answer as a conversation. What cannot be read of a body is named in `problem`.
+    /// Request and answer as a conversation. `problem` names the parts of a body that cannot be
+    /// read.
     pub fn conversation(&self) -> Conversation {
         let (head, bodies) = (&self.head, &self.bodies);
         let endpoint = Endpoint::named(&head.endpoint).unwrap_or_default();
@@ -105,7 +106,7 @@ fn embedded(inputs: &[EmbeddingInput], settings: Map<String, Value>) -> Conversa
     ConversationRequest { messages, settings, ..ConversationRequest::default() }
 }
 
-/// The short members of a request's body, as `temperature`.
+/// The short members of a request's body, such as `temperature`.
 fn settings(body: &[u8]) -> Map<String, Value> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body).unwrap_or_default();
     let shown = members.into_iter().filter_map(|(name, value)| {
@@ -165,7 +166,7 @@ fn source(source: &Source, name: Option<String>) -> ConversationSource {
     shown
 }
 
-/// The bytes that base64 stands for.
+/// Number of bytes that the base64 text decodes to.
 fn bytes(data: &Base64) -> usize {
     data.0.trim_end_matches('=').len() * 3 / 4
 }

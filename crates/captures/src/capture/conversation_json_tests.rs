@@ -107,7 +107,7 @@ fn streams_are_put_together_also_where_they_break_off() {
     let answer = &json!(capture.conversation())["answer"];
     assert_eq!(answer["content"], json!([{"type": "text", "text": "One two."}]));
     assert_eq!((&answer["stop"], &answer["problem"]), (&json!("end"), &Value::Null));
-    // The client left, or the provider did.
+    // The client left, or the provider broke off.
     (capture.head.status, capture.bodies.response) = (499, Bytes::from(text.clone()));
     let answer = &json!(capture.conversation())["answer"];
     assert_eq!(answer["content"], json!([{"type": "text", "text": "One two."}]));
@@ -116,7 +116,7 @@ fn streams_are_put_together_also_where_they_break_off() {
     assert!(
         json!(capture.conversation())["answer"]["problem"].as_str().unwrap().contains("cut off")
     );
-    // An event that is no text at all.
+    // An event that is not valid text.
     capture.bodies.response = Bytes::from([text.as_bytes(), b"data: \xff\xfe\n\n"].concat());
     let answer = &json!(capture.conversation())["answer"];
     assert_eq!(answer["content"], json!([{"type": "text", "text": "One two."}]));

@@ -1,4 +1,4 @@
-//! The records of a capture: what the API answers, and what exports hold (contract 6.4).
+//! The records of a capture in the API's answers and in exports (contract 6.4).
 
 use base64::Engine;
 use bytes::Bytes;
@@ -12,12 +12,12 @@ use rerouter_records::replay::{
 use rerouter_routing::{Candidate, Decision, PlanEntry};
 
 impl Head {
-    /// The summary of contract 6.4.
+    /// The summary, as in contract 6.4.
     pub fn summary(&self) -> Replay {
         Replay { base: self.base(), decision: self.decision_summary() }
     }
 
-    /// The `original` in the answer of a reroute.
+    /// The `original` in the answer to a reroute.
     pub fn as_original(&self) -> Original {
         let ReplayBase { served, status, usage, cost_usd, latency, .. } = self.base();
         let decision = self.decision_summary();
@@ -96,9 +96,9 @@ impl Capture {
             truncated: head.request_truncated,
             query: head.query.clone(),
         };
-        // A provider's answer has headers. Without an answer the body is null, not empty.
+        // An answer from a provider has headers. Without an answer the body is null, not empty.
         let answered = !head.response_headers.is_empty() || !bodies.response.is_empty();
-        // Where something was redacted, an empty body may be a removed one.
+        // In a redacted capture, an empty body may be one that was removed.
         let may_be_empty = head.request_captured && !head.redacted;
         let kept = answered && (may_be_empty || !bodies.response.is_empty());
         let (body, body_base64) =
@@ -129,7 +129,7 @@ impl Capture {
     }
 }
 
-/// A UTF-8 body as text; any other in base64.
+/// Returns a UTF-8 body as text, any other body in base64.
 fn text_or_base64(body: &Bytes, kept: bool) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(body) {
         _ if !kept => (None, None),
@@ -138,7 +138,7 @@ fn text_or_base64(body: &Bytes, kept: bool) -> (Option<String>, Option<String>) 
     }
 }
 
-/// Headers as an object, with repeated ones joined as in RFC 9110 section 5.3.
+/// Headers as an object. Repeated headers are joined as in RFC 9110 section 5.3.
 fn joined(headers: &[(String, String)]) -> Map<String, Value> {
     let mut joined: Map<String, Value> = Map::new();
     for (name, value) in headers {

@@ -10,7 +10,7 @@ use rerouter_base::id::{Random, RequestId, UserId};
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::{Candidate, Decision, Inputs, PlanEntry, chat};
 
-/// A capture of an ordinary answer, `second` seconds after the beginning of the tests' time.
+/// A capture of an ordinary answer, `second` seconds after the start of the tests' time.
 pub fn capture(second: i64, owner: &UserId, random: &Random) -> Capture {
     let at = at(second);
     let mut head = Head::new(RequestId::new(at, random), at, owner.clone(), "chat.completions");

@@ -50,7 +50,7 @@ fn headers(shown: &Map<String, Value>) -> Vec<(String, String)> {
     shown.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
-/// A body that is shown as text or in base64; `None` if there is none.
+/// A body that is given as text or in base64; `None` if there is none.
 fn body(text: Option<String>, coded: Option<&str>) -> Result<Option<Bytes>, String> {
     match (text, coded) {
         (Some(text), None) => Ok(Some(Bytes::from(text))),
@@ -64,8 +64,8 @@ fn body(text: Option<String>, coded: Option<&str>) -> Result<Option<Bytes>, Stri
 }
 
 impl Capture {
-    /// Parses what [`Capture::whole`] rendered. Repeated headers stay joined; all else is as it
-    /// was. The error quotes nothing of the capture.
+    /// Parses the JSON of [`Capture::whole`]. Repeated headers stay joined; everything else is
+    /// restored. The error quotes nothing of the capture.
     pub fn read_whole(text: &[u8]) -> Result<Capture, String> {
         // The parser's own error may quote the text.
         let mut exported: ExportedCapture =
@@ -96,13 +96,13 @@ impl Capture {
             (headers(&exported.request.headers), headers(&exported.response.headers));
         (head.response_stream, head.response_truncated) =
             (exported.response.stream, exported.response.truncated);
-        // Without its body it cannot be replayed, whatever the text says.
+        // Without its body the request cannot be replayed, whatever the JSON says.
         head.request_captured = request.is_some()
             && exported.not_replayable.as_deref() != Some(Kind::NotCaptured.row().word);
         let request = request.filter(|_| head.request_captured);
         (head.request_truncated, head.redacted) = (exported.request.truncated, exported.redacted);
         head.request_whole = exported.redacted && exported.not_replayable.is_none();
-        // No request's body is empty.
+        // No request has an empty body.
         head.request_captured &= request.as_ref().is_some_and(|body| !body.is_empty())
             || head.not_replayable().is_some();
         head.query = exported.request.query;
@@ -110,7 +110,7 @@ impl Capture {
         head.served = exported.served;
         if let Some(DecisionRecord { decision, served, attempts, .. }) = exported.decision {
             (head.decision, head.attempts) = (Some(decision), attempts);
-            // The one of the summary has no node.
+            // The summary's `served` lacks the node.
             head.served = served.or(head.served);
         }
         (head.usage, head.cost_usd) = (exported.usage, exported.cost_usd);
@@ -120,7 +120,8 @@ impl Capture {
             (exported.replay_of, exported.replayed_by, exported.shadow_of);
         head.error = exported.error;
         head.trace_id = exported.trace_id;
-        // As it is where such a capture is made: builds that would misread it do not read it.
+        // The version that a gateway gives such a capture, so that builds that would misread it
+        // refuse it.
         head.version = match (&head.agent, head.response_assembled) {
             (Some(_), _) => Head::AGENT,
             (None, true) => Head::ASSEMBLED,

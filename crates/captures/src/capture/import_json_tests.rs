@@ -16,7 +16,7 @@ fn an_ordinary_capture_is_read_back_but_for_headers_that_were_joined() {
     assert_eq!(read.head.request_headers, [("accept".to_owned(), "a, b".to_owned())]);
     read.head.request_headers.clone_from(&capture.head.request_headers);
     assert_eq!(read, capture);
-    // What was redacted of a stream is exported as what it amounts to.
+    // A redacted stream is exported as its assembled answer.
     capture.head.request_headers.clear();
     (capture.head.response_stream, capture.head.response_assembled, capture.head.redacted) =
         (true, true, true);

@@ -1,30 +1,30 @@
-//! How a batch of captures is written: how much work goes into it, and how long requests go first.
+//! The pace at which a batch of captures is written: the effort of compression, and how long
+//! requests have priority.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Longest time that the writer yields to other work after
-/// [`CAPTURE_LINGER`](super::bounds::CAPTURE_LINGER): on busy processors each yield may take
-/// milliseconds.
+/// Longest time after [`CAPTURE_LINGER`](super::bounds::CAPTURE_LINGER) that the writer yields to
+/// other work: on busy processors each yield may take milliseconds.
 pub(super) const CAPTURE_YIELD_MAX: Duration = Duration::from_millis(100);
-/// Bytes of captures a second that are compressed best: a tenth of a core. Where more come, speed
-/// counts more than the disk.
+/// Bytes of captures per second up to which compression is best: a tenth of a core. Above this rate
+/// speed counts more than disk space.
 const CAPTURE_CALM: usize = 8 << 20;
-/// Time between two yields of a thread that writes captures.
+/// Shortest time between two yields of a thread that writes captures.
 const CAPTURE_SLICE: Duration = Duration::from_micros(100);
 
-/// How much work goes into compression: the more captures come or wait, the less.
+/// The effort of compression: the more captures arrive or wait, the less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
-    /// zstd level 1: higher levels hardly save more.
+    /// zstd level 1: higher levels save hardly more.
     Usual,
-    /// Half the time of it.
+    /// Takes half the time of `Usual`.
     Less,
     None,
 }
 
 impl Effort {
-    /// The effort for a queue in which `used` of `limit` are taken.
+    /// The effort if `used` of a queue's `limit` is in use.
     pub fn at(used: usize, limit: usize) -> Self {
         match used {
             _ if used > limit / 4 * 3 => Effort::None,
@@ -34,9 +34,10 @@ impl Effort {
     }
 }
 
-/// What comes to be written: a bucket that [`CAPTURE_CALM`] leaves each second.
+/// The rate of captures to write: a leaky bucket, from which [`CAPTURE_CALM`] bytes leave each
+/// second.
 pub(super) struct CaptureRate {
-    /// Bytes in it, up to what leaves in two seconds.
+    /// Bytes in the bucket, at most as many as leave in two seconds.
     level: usize,
     at: Instant,
 }
@@ -46,7 +47,7 @@ impl CaptureRate {
         CaptureRate { level: 0, at }
     }
 
-    /// Adds bytes that have come by then; returns the effort that their rate leaves.
+    /// Adds bytes that have come by the time `at`. Returns the effort that fits their rate.
     pub(super) fn add(&mut self, bytes: usize, at: Instant) -> Effort {
         let since = at.saturating_duration_since(std::mem::replace(&mut self.at, at));
         let left = (CAPTURE_CALM as f64 * since.as_secs_f64()) as usize;
@@ -65,21 +66,21 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub struct WritePace {
     pub effort: Effort,
-    /// When the writer stops yielding; `None` for never. On a busy machine it would otherwise stand
-    /// still for seconds.
+    /// When the writer stops yielding; `None` for never. On a busy machine endless yielding could
+    /// stop it for seconds.
     pub until: Option<Instant>,
 }
 
 impl WritePace {
-    /// The pace of work whose caller waits for it.
+    /// The pace of work that a caller waits for.
     pub fn awaited() -> Self {
         WritePace { effort: Effort::Usual, until: Some(Instant::now() + CAPTURE_YIELD_MAX) }
     }
 
-    /// Yields the processor to another thread, unless this one yielded a moment ago, or it is too
-    /// late to. Work beside requests calls this more often than every tenth of a millisecond, or
-    /// the scheduler lets it use its slice of milliseconds while requests wait. Returns whether it
-    /// yielded.
+    /// Yields the processor to another thread, unless this thread yielded a moment ago, or `until`
+    /// has passed. Background work calls this more often than every tenth of a millisecond;
+    /// otherwise the scheduler lets it use its slice of milliseconds while requests wait. Returns
+    /// whether it yielded.
     pub fn give_way(self) -> bool {
         let now = Instant::now();
         let yields = self.until.is_none_or(|until| now < until)

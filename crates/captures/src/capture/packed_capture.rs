@@ -1,5 +1,6 @@
-//! A capture as its request hands it over: a run of bytes. What the request allocated is freed on
-//! its own thread; another thread would get it cold and give it back slowly.
+//! A capture as its request hands it over: packed into one run of bytes. The request's allocations
+//! are freed on its own thread, because another thread would find them out of its cache and free
+//! them slowly.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,23 +14,23 @@ use super::raw_capture::RawCapture;
 use super::record::{Bodies, Capture, Head};
 use rerouter_store::CaptureRow;
 
-/// Bytes of both bodies that are copied beside the head. Larger ones are one allocation each
-/// anyhow, and are handed over as they are.
+/// Bodies of up to this many bytes, together, are copied behind the head. Larger bodies are one
+/// allocation each anyway, and are handed over as they are.
 const COPIED: usize = 16 << 10;
-/// Bytes of memory that a capture takes beside its own: its row and handles in the queue, its entry
-/// among those that are pending.
+/// Bytes of memory that a capture takes besides its own: its row and handles in the queue, and its
+/// entry among the pending captures.
 const OVERHEAD: usize = 768;
-/// Bytes that a thread keeps to pack the next head into.
+/// Bytes of buffer that a thread keeps for packing the next head.
 const KEPT: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A capture, packed. Its headers may hold the client's credential, so it is not `Debug`.
+/// A packed capture. Not `Debug`, because its headers may hold the client's credential.
 #[derive(Clone)]
 pub struct PackedCapture {
-    /// Its row in the index. It shares its texts with the document and the caller, so that it costs
+    /// The row for the index. It shares its texts with the document and the caller, which costs
     /// less than to unpack them.
     pub row: CaptureRow,
     pub facts: HeadFacts,
@@ -37,13 +38,13 @@ pub struct PackedCapture {
     pub bodies: Bodies,
 }
 
-/// What has to be known of a head to redact the rest, without unpacking it.
+/// The facts about a head that redaction needs, so that it is not unpacked.
 #[derive(Clone, Copy)]
 pub struct HeadFacts {
     pub request_captured: bool,
     /// Whether the answer's body is an event stream.
     pub is_stream: bool,
-    /// Whether it holds texts of the client beside headers and names.
+    /// Whether the head holds texts of the client besides headers and names.
     pub has_texts: bool,
 }
 
@@ -62,7 +63,7 @@ impl PackedCapture {
     /// Packs a capture; `None` if its head is too large.
     pub fn new(raw: RawCapture) -> Option<Self> {
         let RawCapture { mut head, request_headers, response_headers, bodies } = raw;
-        // They are written apart from the other fields.
+        // The headers are written apart from the other fields.
         let requests = std::mem::take(&mut head.request_headers);
         let responses = std::mem::take(&mut head.response_headers);
         let (row, facts) = (row(&head), HeadFacts::from(&head));
@@ -84,28 +85,28 @@ impl PackedCapture {
         packed
     }
 
-    /// Its head, as bytes.
+    /// The packed head.
     pub(crate) fn head_bytes(&self) -> &[u8] {
         &self.head
     }
 
-    /// Its head; `None` if it is damaged.
+    /// The head in its parts; `None` if it is damaged.
     pub fn head(&self) -> Option<PackedHead<'_>> {
         PackedHead::split(&self.head)
     }
 
-    /// The capture; `None` if it is damaged.
+    /// Unpacks the capture; `None` if it is damaged.
     pub(crate) fn unpack(&self) -> Option<Capture> {
         Some(Capture { head: self.head()?.read()?, bodies: self.bodies.clone() })
     }
 
-    /// Bytes of memory that it holds.
+    /// Bytes of memory that the capture takes.
     pub(super) fn size(&self) -> usize {
         OVERHEAD + self.head.len() + self.bodies.request.len() + self.bodies.response.len()
     }
 }
 
-/// Head and bodies in one allocation, unless the bodies are large.
+/// Joins head and bodies in one allocation, unless the bodies are large.
 fn run_of(head: &[u8], bodies: Bodies) -> (Bytes, Bodies) {
     let Bodies { request, response } = bodies;
     if request.len() + response.len() > COPIED {
@@ -117,10 +118,10 @@ fn run_of(head: &[u8], bodies: Bodies) -> (Bytes, Bodies) {
     (head, Bodies { request, response })
 }
 
-/// What the index is told of a capture.
+/// The row of a capture for the index.
 pub(crate) fn row(head: &Head) -> CaptureRow {
     let (decision, served) = (head.decision.as_ref(), head.served.as_ref());
-    // Without a decision, the name that was asked for.
+    // Without a decision: the name that the client asked for.
     let asked = || head.inputs.as_ref().map(|inputs| &inputs.request.name);
     CaptureRow {
         id: head.id.clone(),
@@ -143,7 +144,7 @@ pub(crate) fn row(head: &Head) -> CaptureRow {
     }
 }
 
-/// A head as it is stored, with its own headers; `None` if it is too large.
+/// Packs a stored head, with its own headers; `None` if it is too large.
 pub(crate) fn packed_head(head: &Head) -> Option<Vec<u8>> {
     let mut fields = head.clone();
     let requests = std::mem::take(&mut fields.request_headers);
@@ -156,7 +157,7 @@ fn pairs(headers: &[(String, String)]) -> impl Iterator<Item = (&str, Cow<'_, st
     headers.iter().map(|(name, value)| (name.as_str(), Cow::Borrowed(value.as_str())))
 }
 
-/// The headers without those that are known to be sensitive, as nearly each request has one.
+/// The headers, without those that are known to be sensitive, as nearly every request has one.
 fn lines(headers: &HeaderMap) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
     let kept =
         headers.iter().filter(|(name, value)| *name != AUTHORIZATION && !value.is_sensitive());

@@ -1,30 +1,31 @@
-//! The binary form of a head, in the queue and in segments: its only writer and its only readers.
-//! `docs/internals/captures.md` describes it.
+//! The binary form of a head, in the queue and in segments. Only this file writes and reads it.
+//! `docs/internals/captures.md` describes the form.
 
 use std::borrow::Cow;
 
 use super::packing::{Pack, put_bytes, skip_bytes, take_text};
 use super::record::Head;
 
-/// The first byte. Another form has another one.
+/// The first byte, which identifies the form.
 const FORM: u8 = 1;
-/// What is before the fields: the form, the length of the fields and that of the request's headers.
+/// The bytes before the fields: the form, the length of the fields, and that of the request's
+/// headers.
 const EMPTY: [u8; 9] = [FORM, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// A packed head in its parts.
 #[derive(Clone, Copy)]
 pub struct PackedHead<'a> {
-    /// All fields but the headers.
+    /// All fields except the headers.
     pub fields: &'a [u8],
     pub request_headers: PackedHeaders<'a>,
     pub response_headers: PackedHeaders<'a>,
 }
 
-/// Headers as texts, each name before its value.
+/// Headers as a sequence of texts: each name, then its value.
 #[derive(Clone, Copy)]
 pub struct PackedHeaders<'a>(&'a [u8]);
 
-/// A header as it is packed.
+/// One packed header.
 #[derive(Clone, Copy)]
 pub struct PackedHeader<'a>(pub &'a [u8]);
 
@@ -42,7 +43,7 @@ impl<'a> Iterator for PackedHeaders<'a> {
 }
 
 impl<'a> PackedHeader<'a> {
-    /// Its name and value; `None` if it is damaged.
+    /// The name and the value; `None` if the header is damaged.
     pub fn texts(self) -> Option<(&'a str, &'a str)> {
         let mut rest = self.0;
         Some((take_text(&mut rest)?, take_text(&mut rest)?))
@@ -50,7 +51,7 @@ impl<'a> PackedHeader<'a> {
 }
 
 impl<'a> PackedHead<'a> {
-    /// The parts of a packed head; `None` if it is none of this form.
+    /// Splits a packed head into its parts; `None` if it does not have this form.
     pub fn split(packed: &'a [u8]) -> Option<Self> {
         let (form, rest) = packed.split_first()?;
         let (fields, rest) = rest.split_first_chunk::<4>()?;
@@ -105,7 +106,7 @@ pub(crate) enum HeaderSide {
     Response,
 }
 
-/// The head with those of its headers that `keeps` keeps; `None` if it is too large.
+/// The head with only the headers that `keeps` accepts; `None` if it is too large.
 pub(crate) fn rewrite(
     head: PackedHead<'_>,
     mut keeps: impl FnMut(HeaderSide, PackedHeader<'_>) -> bool,
@@ -132,7 +133,7 @@ fn write_header(out: &mut Vec<u8>, name: &str, value: &str) {
     put_bytes(value.as_bytes(), out);
 }
 
-/// Writes the lengths of a head that begins there.
+/// Writes the lengths of a head that begins at `begin`.
 fn write_lengths(
     out: &mut [u8],
     begin: usize,

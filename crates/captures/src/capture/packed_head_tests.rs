@@ -1,4 +1,4 @@
-//! What is packed is unpacked, and nothing else is.
+//! Unpacking returns what was packed, and refuses anything else.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ proptest! {
         let unpacked = packed.unpack().unwrap();
         prop_assert_eq!(&unpacked, &one);
         let head = &one.head;
-        // Damage is told or makes another head, and never more than that.
+        // A damaged head is refused or becomes another head; nothing worse happens.
         let stored = packed_head(head).unwrap();
         let _other =
             PackedHead::split(stored.get(..cut).unwrap_or_default()).and_then(PackedHead::read);

@@ -1,6 +1,6 @@
-//! How values are packed: one after another, without names, in the order of their fields. Numbers
-//! take seven bits a byte (LEB128), texts and lists have their length before them, what may be
-//! absent a byte.
+//! Packs values: one after another, without names, in the order of their fields. Numbers take seven
+//! bits per byte (LEB128), texts and lists are preceded by their length, and optional values by one
+//! byte.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use rerouter_routing::{
     PlanEntry, PrincipalFacts, RefusedFeature, RequestFacts, TargetHealth, TextMatches, Trace,
 };
 
-/// A value that can be packed. [`Pack::take`] returns `None` for what [`Pack::put`] cannot have
-/// written, and takes no more memory than a few times the bytes that are left.
+/// A value that can be packed. [`Pack::take`] returns `None` for bytes that [`Pack::put`] cannot
+/// have written, and takes at most a few times the memory of the bytes that are left.
 pub(super) trait Pack: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn take(from: &mut &[u8]) -> Option<Self>;
@@ -104,7 +104,7 @@ impl Pack for f64 {
     }
 }
 
-/// Microseconds since 1970. What is finer is lost.
+/// Microseconds since 1970. Smaller fractions are lost.
 impl Pack for Timestamp {
     fn put(&self, out: &mut Vec<u8>) {
         self.as_microsecond().cast_unsigned().put(out);
@@ -159,8 +159,8 @@ impl<T: Pack> Pack for Option<T> {
     }
 }
 
-/// The last of a head's fields. Heads without it end before it, as those did that were written
-/// before there was one.
+/// The last field of a head. A head without a trace ends before it, like heads that were written
+/// before the field existed.
 impl Pack for Option<TraceId> {
     fn put(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
@@ -210,7 +210,7 @@ impl<T: Pack> Pack for Arc<T> {
     }
 }
 
-/// Enumerations, by their number in a list.
+/// Enumerations, packed as the index of the value in its list.
 macro_rules! words {
     ($($word:ident: $($value:ident)*;)*) => {$(
         impl Pack for $word {
@@ -232,7 +232,7 @@ words! {
     BreakerState: Closed Open HalfOpen;
 }
 
-/// Structures, field by field. A field that is missing here does not compile.
+/// Structures, packed field by field. A field that is missing here is a compile error.
 macro_rules! structures {
     ($($name:ident { $($field:ident)* })*) => {$(
         impl Pack for $name {
@@ -271,7 +271,7 @@ structures! {
     TargetHealth { breaker probe_free cooldown_until ewma_us inflight max nodes node }
     NodeFacts { models load abilities }
     Abilities { context capabilities }
-    // The headers are empty where they are packed apart.
+    // If headers are packed apart, these lists are empty.
     Head {
         version id created_at state endpoint owner key agent client_request_id query stream status
         request_headers response_headers response_stream inputs decision routing_us attempts

@@ -1,5 +1,5 @@
-//! Captures that are not stored yet: their requests are under way, or they wait for the writer. A
-//! deletion finds them here, and then they are never stored.
+//! Captures that are not stored yet, because their requests are under way or they wait for the
+//! writer. If a deletion finds a capture here, it is never stored.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_store::{CaptureFilter, Reach};
 
-/// All captures that are pending. Bounded by the requests under way and by the writer's queue.
+/// All pending captures. Their number is limited by the requests under way and by the writer's
+/// queue.
 #[derive(Clone, Debug, Default)]
 pub struct PendingCaptures(Arc<Mutex<PendingEntries>>);
 
 #[derive(Debug, Default)]
 struct PendingEntries {
     all: HashMap<RequestId, PendingEntry>,
-    /// How many pending captures end right now. Usually none, and then a reader does not look for
-    /// them.
+    /// Number of pending captures whose answers end right now. It is usually zero, and then readers
+    /// need not search for them.
     ending: usize,
 }
 
@@ -24,14 +25,14 @@ struct PendingEntry {
     owner: UserId,
     /// The key that authenticated the request.
     key: Option<KeyId>,
-    /// The capture that this is a replay or shadow of.
+    /// The original, if this is a replay or a shadow.
     copy_of: Option<RequestId>,
     deleted: bool,
-    /// The client is about to have the whole answer.
+    /// The client is about to get the end of the answer.
     ending: bool,
 }
 
-/// One pending capture. Its entry goes when this is dropped.
+/// A pending capture. Dropping it removes its entry.
 #[derive(Debug)]
 pub struct PendingCapture {
     id: RequestId,
@@ -39,8 +40,8 @@ pub struct PendingCapture {
 }
 
 impl PendingCaptures {
-    /// Enters a capture of this owner and key; `copy_of` is the capture that it is a replay or
-    /// shadow of.
+    /// Enters a capture with this owner and key. `copy_of` is the original, for a replay or a
+    /// shadow.
     pub fn announce(
         &self,
         id: &RequestId,
@@ -58,7 +59,7 @@ impl PendingCaptures {
         PendingCapture { id: id.clone(), all: self.clone() }
     }
 
-    /// Notes that the end of its answer is about to be sent: a client that has seen it may ask for
+    /// Notes that the end of an answer is about to be sent: a client that has read it may ask for
     /// the capture.
     pub fn ends(&self, id: &RequestId) {
         let mut entries = self.entries();
@@ -69,7 +70,7 @@ impl PendingCaptures {
         entries.ending += usize::from(begun);
     }
 
-    /// The captures of this owner, or of all, whose answers have ended.
+    /// The pending captures of this owner, or of everybody, whose answers have ended.
     pub fn ending(&self, owner: Option<&UserId>) -> Vec<RequestId> {
         let entries = self.entries();
         if entries.ending == 0 {
@@ -82,7 +83,7 @@ impl PendingCaptures {
         ending.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Whether any of these is still pending.
+    /// Whether any of these captures is still pending.
     pub(crate) fn has_any(&self, ids: &[RequestId]) -> bool {
         let entries = self.entries();
         ids.iter().any(|id| entries.all.contains_key(id))
@@ -93,7 +94,7 @@ impl PendingCaptures {
         self.entries().all.get(id).map(|entry| (entry.owner.clone(), entry.key.clone()))
     }
 
-    /// Marks a pending capture as deleted, if it is in reach. Returns whether it is.
+    /// Marks a pending capture as deleted, if it is in reach. Returns whether it did.
     pub fn delete(&self, id: &RequestId, reach: &Reach) -> bool {
         let mut entries = self.entries();
         let found = entries.all.get_mut(id);
@@ -101,7 +102,7 @@ impl PendingCaptures {
         found.map(|entry| entry.deleted = true).is_some()
     }
 
-    /// Marks as deleted all that this filter matches, by reach, key and time.
+    /// Marks all captures as deleted that match this filter by reach, key and time.
     pub fn delete_all(&self, filter: &CaptureFilter) {
         let until_us = filter.until_us.unwrap_or(i64::MAX);
         for (id, entry) in &mut self.entries().all {
@@ -112,8 +113,8 @@ impl PendingCaptures {
         }
     }
 
-    /// Marks as deleted all replays and shadows of captures in `gone`, and theirs, that are in
-    /// reach. Adds them to `gone`, and returns those that were not marked before.
+    /// Marks as deleted all replays and shadows of captures in `gone`, and of these again, that are
+    /// in reach. Adds them to `gone`, and returns those that were not marked before.
     pub fn delete_replays(&self, gone: &mut HashSet<RequestId>, reach: &Reach) -> Vec<RequestId> {
         let mut entries = self.entries();
         let mut marked: Vec<RequestId> = Vec::new();
@@ -139,7 +140,7 @@ impl PendingCaptures {
 }
 
 impl PendingCapture {
-    /// Turns it into a replay of `of`, which is of this owner and key.
+    /// Turns the entry into a replay of `of`, with the original's owner and key.
     pub fn is_replay(&self, (owner, key): (&UserId, Option<&KeyId>), of: &RequestId) {
         if let Some(entry) = self.all.entries().all.get_mut(&self.id) {
             entry.owner = owner.clone();
@@ -148,7 +149,7 @@ impl PendingCapture {
         }
     }
 
-    /// Whether it was deleted before it was stored.
+    /// Whether the capture was deleted before it was stored.
     pub fn is_deleted(&self) -> bool {
         self.all.entries().all.get(&self.id).is_some_and(|entry| entry.deleted)
     }
@@ -200,7 +201,7 @@ mod tests {
         assert!(!all.delete(&id, &Reach::All) && all.entries().all.is_empty());
     }
 
-    /// A reroute is announced by its caller, before it is known whose capture it runs again.
+    /// The caller announces a reroute before the owner of its original is known.
     #[test]
     fn a_replay_is_deleted_with_the_captures_of_its_originals_key() {
         let all = PendingCaptures::default();

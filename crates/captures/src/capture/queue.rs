@@ -1,6 +1,6 @@
-//! The queue between requests and the archive. It is bounded in records and bytes, and no request
-//! waits for it: what finds no room is dropped and counted. What the archive refuses is tried again
-//! a few times, then dropped and counted.
+//! The queue between requests and the archive. It is limited in records and bytes, and no request
+//! waits for it: captures that find no room are dropped and counted. A batch that the archive
+//! refuses is tried again a few times, then dropped and counted.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -22,23 +22,25 @@ use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::metrics::Metrics;
 use rerouter_store::{Faults, PanicPoint, StoreError};
 
-/// Where the writer stores captures.
+/// The destination to which the writer stores captures.
 pub trait CaptureSink: Send + Sync + 'static {
-    /// Stores a batch, all or none; returns how many: one that cannot be encoded is left out.
+    /// Stores a batch, all or none. Returns the number of captures: one that cannot be encoded is
+    /// left out.
     fn append(
         &self,
         batch: Arc<Vec<PackedCapture>>,
         pace: WritePace,
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
-    /// Makes what was appended survive a loss of power.
+    /// Makes the appended captures survive a loss of power.
     fn sync(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The faults that tests inject.
     fn faults(&self) -> &Faults;
 }
 
-// Nearly all are captures: a box of each would be an allocation that another thread frees.
+// Nearly all messages are captures. A box for each would be an allocation that another thread
+// frees.
 #[allow(clippy::large_enum_variant)]
 enum QueueMessage {
     Capture(QueuedCapture),
@@ -49,12 +51,12 @@ enum QueueMessage {
 struct QueuedCapture {
     packed: PackedCapture,
     pending: PendingCapture,
-    /// Bytes that it takes of the queue.
+    /// Bytes that the capture takes up in the queue.
     size: usize,
     since: Instant,
 }
 
-/// A caller that waits for a flush. While there is one, the writer does not linger.
+/// A caller that waits for a flush. As long as one exists, the writer does not linger.
 struct FlushWaiter(Arc<AtomicUsize>);
 
 impl FlushWaiter {
@@ -70,18 +72,18 @@ impl Drop for FlushWaiter {
     }
 }
 
-/// Where requests leave their captures. Clones share one queue.
+/// The end of the queue to which requests hand their captures. Clones share one queue.
 #[derive(Clone)]
 pub struct CaptureQueue {
     sender: mpsc::Sender<QueueMessage>,
     queued: QueuedBytes,
     pending: PendingCaptures,
-    /// Wakes a writer that lingers.
+    /// Wakes the writer while it lingers.
     wake: Arc<Notify>,
     flush_waiters: Arc<AtomicUsize>,
 }
 
-/// Bytes in the queue, and the metrics about it.
+/// The number of bytes in the queue, and the metrics about them.
 #[derive(Clone)]
 struct QueuedBytes {
     bytes: Arc<AtomicUsize>,
@@ -90,7 +92,7 @@ struct QueuedBytes {
 }
 
 impl QueuedBytes {
-    /// Reserves room; returns the bytes in the queue then, or `None` where there is no room.
+    /// Reserves room. Returns the bytes then in the queue, or `None` if there is no room.
     fn reserve(&self, size: usize) -> Option<usize> {
         let more = |bytes: usize| bytes.checked_add(size).filter(|sum| *sum <= self.limit);
         let before = self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
@@ -98,7 +100,7 @@ impl QueuedBytes {
         Some(before + size)
     }
 
-    /// Whether the writer should not linger for more.
+    /// Whether the writer has enough and should not linger.
     fn is_enough(&self, records: usize, most: usize, bytes: usize) -> bool {
         records >= bounds::CAPTURE_LINGER_RECORDS.min(most / 2)
             || bytes > self.limit / bounds::CAPTURE_LINGER_SHARE
@@ -110,7 +112,7 @@ impl QueuedBytes {
     }
 }
 
-/// The room of a batch; released when this is dropped.
+/// The room that a batch takes in the queue, released on drop.
 struct BatchRoom {
     queued: QueuedBytes,
     size: usize,
@@ -122,23 +124,23 @@ impl Drop for BatchRoom {
     }
 }
 
-/// The other end of the queue, to be [run](CaptureWriter::run) once.
+/// The writer's end of the queue. To be [run](CaptureWriter::run) once.
 pub struct CaptureWriter {
     receiver: mpsc::Receiver<QueueMessage>,
     queued: QueuedBytes,
     wake: Arc<Notify>,
     flush_waiters: Arc<AtomicUsize>,
-    /// What comes, and the effort that it leaves.
+    /// The rate of captures, and the effort that fits it.
     rate: CaptureRate,
     by_rate: Effort,
-    /// The last batch was lost.
+    /// Whether the last batch was lost.
     failing: bool,
-    /// Captures of the current batch whose outcome is counted.
+    /// Number of captures in the current batch whose outcome is already counted.
     counted: u64,
 }
 
 impl CaptureQueue {
-    /// A queue of the usual bounds, and its writer.
+    /// Creates a queue with the usual limits, and its writer.
     pub fn new(metrics: Arc<Metrics>) -> (CaptureQueue, CaptureWriter) {
         CaptureQueue::with_bounds(
             bounds::CAPTURE_QUEUE_RECORDS,
@@ -186,14 +188,14 @@ impl CaptureQueue {
         &self.pending
     }
 
-    /// Offers a capture that was not announced.
+    /// Offers a capture that was not announced before. Returns `false` if it was dropped.
     pub fn offer(&self, capture: Capture) -> bool {
         let copy_of = capture.head.replay_of.as_ref().or(capture.head.shadow_of.as_ref());
         let pending = self.pending.announce(&capture.head.id, capture.head.whose(), copy_of);
         self.offer_announced(capture.into(), pending)
     }
 
-    /// Offers a capture to be stored. Never waits; returns false if it was dropped.
+    /// Offers an announced capture for storing. Never waits. Returns `false` if it was dropped.
     pub fn offer_announced(&self, raw: RawCapture, pending: PendingCapture) -> bool {
         let packed = PackedCapture::new(raw);
         let size = packed.as_ref().map_or(usize::MAX, PackedCapture::size);
@@ -224,16 +226,16 @@ impl CaptureQueue {
         let waiter = FlushWaiter::new(&self.flush_waiters);
         if self.sender.send(QueueMessage::Flush(done, waiter)).await.is_ok() {
             self.wake.notify_one();
-            // An error means that the writer has ended: there is nothing left to wait for.
+            // An error means that the writer has ended, so there is nothing left to wait for.
             let _ended = written.await;
         }
     }
 
-    /// Waits, for `patience` at most, until everything offered so far can be read, and the captures
-    /// of answers whose end `owner` (or anybody) may have seen. Costs nothing when nothing is
-    /// queued.
+    /// Waits, at most for `patience`, until two kinds of captures can be read: all that were
+    /// offered so far, and those of answers whose end `owner` (or anybody) may have seen. Costs
+    /// nothing if nothing is queued.
     pub async fn settle(&self, owner: Option<&UserId>, patience: Duration) {
-        // A client has the end of an answer a moment before its capture is offered.
+        // A client gets the end of an answer a moment before the capture is offered.
         let ending = self.pending.ending(owner);
         if ending.is_empty() && self.queued.bytes.load(Ordering::Acquire) == 0 {
             return;
@@ -245,14 +247,14 @@ impl CaptureQueue {
                 self.flush().await;
             }
         };
-        // A later call reads what is not stored in time.
+        // If the wait is too short, a later call finds the captures.
         let _late = timeout(patience, settled).await;
     }
 }
 
 impl CaptureWriter {
-    /// Stores batches until every handle of the queue is dropped. A panic costs the capture that it
-    /// comes with; it is counted, and the writer goes on.
+    /// Stores batches until every handle of the queue is dropped. A panic costs the capture that
+    /// causes it and is counted; the writer goes on.
     pub async fn run(mut self, sink: impl CaptureSink) {
         loop {
             match AssertUnwindSafe(self.round(&sink)).catch_unwind().await {
@@ -260,7 +262,7 @@ impl CaptureWriter {
                 Ok(false) => break,
                 Err(_) => {
                     self.panicked("a round of the capture writer");
-                    // A panic that needs no capture would come again at once.
+                    // Without this pause, a panic without any capture would repeat at once.
                     tokio::time::sleep(bounds::CAPTURE_RETRY).await;
                 }
             }
@@ -289,7 +291,7 @@ impl CaptureWriter {
             let (batch, flushed) = self.gather(&mut next);
             self.write(sink, batch).await;
             if let Some(done) = flushed {
-                // The caller may be gone.
+                // The caller may have stopped waiting.
                 let _gone = done.send(());
             }
         }
@@ -301,13 +303,13 @@ impl CaptureWriter {
         log::error!("panic in {what}: what it was at is lost, capturing goes on");
     }
 
-    /// Waits for more captures, until [`bounds::CAPTURE_LINGER`] after this one was offered.
+    /// Waits for more captures, at most until [`bounds::CAPTURE_LINGER`] after the time `since`.
     async fn linger(&self, since: Instant) {
-        // It does not wait for the channel: each capture would wake this task at its request's
-        // cost.
+        // This does not wait for the channel: each capture would wake this task, at the expense of
+        // its request.
         let until =
             tokio::time::Instant::now() + bounds::CAPTURE_LINGER.saturating_sub(since.elapsed());
-        // A wake-up may be left over from what was stored since.
+        // A wake-up may be left over from captures that are already stored.
         while !self.has_enough() && timeout_at(until, self.wake.notified()).await.is_ok() {}
     }
 
@@ -317,14 +319,14 @@ impl CaptureWriter {
             || self.queued.is_enough(records, self.receiver.max_capacity(), bytes)
     }
 
-    /// Takes `next` and what follows it, up to a whole batch or a flush; leaves the message after
-    /// that in `next`.
+    /// Takes `next` and the messages after it, up to a whole batch or a flush. Leaves the first
+    /// message after these in `next`.
     fn gather(
         &mut self,
         next: &mut Option<QueueMessage>,
     ) -> (Vec<QueuedCapture>, Option<oneshot::Sender<()>>) {
         let mut batch = Vec::new();
-        // Smaller batches while few captures wait: the effort is chosen anew for each.
+        // If few captures wait, batches are smaller: the effort is chosen anew for each.
         let most = if self.pressure() == Effort::Usual {
             bounds::CAPTURE_BURST
         } else {
@@ -343,7 +345,7 @@ impl CaptureWriter {
         (batch, None)
     }
 
-    /// The effort for the next batch by what waits: the more, the less.
+    /// The effort for the next batch by the length of the queue: the longer, the less.
     fn pressure(&self) -> Effort {
         let bytes = self.queued.bytes.load(Ordering::Acquire);
         let by_records = Effort::at(self.receiver.len(), self.receiver.max_capacity());
@@ -376,7 +378,7 @@ impl CaptureWriter {
             _ => oldest,
         };
         let pace = WritePace { effort: pressure.max(self.by_rate), until };
-        // They stay pending until they can be read: a deletion waits for the flush.
+        // The captures stay pending until they can be read, because a deletion waits for the flush.
         let (batch, _pending): (Vec<PackedCapture>, Vec<PendingCapture>) =
             left.into_iter().map(|queued| (queued.packed, queued.pending)).unzip();
         if !batch.is_empty() {
@@ -426,7 +428,7 @@ impl CaptureWriter {
             "dropped_store"
         };
         self.count(outcome, count as u64);
-        // Logged once until it works again: a growing log does not help a full disk.
+        // Logged only once until storing works again: a growing log does not help a full disk.
         if !std::mem::replace(&mut self.failing, true) {
             log::error!("captures are dropped until they can be stored again: {error}");
         }

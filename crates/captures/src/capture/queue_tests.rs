@@ -1,4 +1,4 @@
-//! The queue and its writer on a store that can be stalled, filled and made to fail.
+//! The queue and its writer on a store that can hang, be full or fail.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use rerouter_base::id::Random;
 use rerouter_store::Reach;
 use rerouter_store::{SegmentRow, Store};
 
-/// Keeps ids in memory, once the store has taken a write.
+/// A sink that keeps ids in memory, after the store has taken a write.
 #[derive(Clone)]
 struct TestSink {
     store: Store,
@@ -165,7 +165,7 @@ async fn a_full_disk_costs_captures_and_nothing_else() {
     assert!(room.is_empty());
 }
 
-/// Of what came before nothing is left that would call the writer the next time.
+/// A wake-up that is left over from earlier captures does not end the next wait.
 #[tokio::test]
 async fn a_call_of_before_does_not_end_the_wait_for_company() {
     let room = room(100, usize::MAX).await;

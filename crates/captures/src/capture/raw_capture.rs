@@ -1,14 +1,14 @@
-//! A capture as its request makes it.
+//! A capture in the form that its request builds.
 
 use http::HeaderMap;
 
 use super::record::{Bodies, Capture, Head};
 
-/// A finished call. It is packed at once, on the request's thread.
+/// A finished call, to be packed at once on the request's thread.
 ///
-/// Not `Debug`: the client's headers hold its credential.
+/// Not `Debug`, because the client's headers hold its credential.
 pub struct RawCapture {
-    /// Everything but the headers.
+    /// All fields of the head except the headers.
     pub head: Head,
     /// Headers of the request, as the client sent them.
     pub request_headers: HeaderMap,

@@ -1,4 +1,4 @@
-//! One capture: its head, which is read without the bodies, and both bodies.
+//! One capture: its head, which can be read without the bodies, and both bodies.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use rerouter_dialect::usage::Usage;
 pub use rerouter_records::replay::{Attempt, CaptureState, Served};
 use rerouter_routing::{AgentRef, Decision, Inputs};
 
-/// Everything about a call but its bodies. `version` rises when an older build would misread it.
+/// All data of a call except its bodies. `version` rises if an older build would misread the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     pub version: u32,
@@ -51,7 +51,7 @@ pub struct Head {
     pub request_captured: bool,
     pub request_truncated: bool,
     pub response_truncated: bool,
-    /// Whether something was redacted: a credential in a body, or a match of the server document's
+    /// Whether any text was redacted: a credential in a body, or a match of the server document's
     /// `redact`.
     pub redacted: bool,
     /// Whether only the answer was redacted.
@@ -62,18 +62,18 @@ pub struct Head {
     pub response_assembled: bool,
     pub replay_of: Option<RequestId>,
     pub replayed_by: Option<String>,
-    /// The live request that this is a shadow of.
+    /// The live request whose shadow this is.
     pub shadow_of: Option<RequestId>,
     pub error: Option<String>,
-    /// Whether it was imported: this gateway did not see the call.
+    /// Whether the capture was imported: this gateway did not serve the call.
     #[serde(default)]
     pub imported: bool,
-    /// The trace of the call, where traces are exported.
+    /// The trace of the call, if traces are exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
 }
 
-/// Both bodies, as the client sent and got them.
+/// Both bodies, as the client sent and received them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bodies {
     /// The request's body, decoded.
@@ -82,7 +82,7 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// The first `most` bytes of a body, copied where a slice would keep much more in memory.
+    /// The first `most` bytes of a body. They are copied if a slice would keep much more in memory.
     pub fn cut(body: &Bytes, most: usize) -> Bytes {
         if most >= body.len() / 2 {
             return body.slice(..most.min(body.len()));
@@ -96,17 +96,17 @@ impl Bodies {
 pub struct Capture {
     /// Everything but the bodies.
     pub head: Head,
-    /// Both bodies; empty where they are not kept.
+    /// Both bodies; empty if they are not kept.
     pub bodies: Bodies,
 }
 
 impl Head {
-    /// The newest version that this build reads. A head is written with the oldest version that
-    /// reads it right.
+    /// The newest version that this build reads. Each head is written with the oldest version that
+    /// reads it correctly.
     pub const VERSION: u32 = Self::AGENT;
-    /// The version of heads that need no newer one.
+    /// The version of heads that use no feature of a newer version.
     pub const FIRST: u32 = 1;
-    /// The version of heads with `response_assembled`: version 1 would take the body for a stream.
+    /// The version of heads with `response_assembled`: version 1 would read the body as a stream.
     pub(crate) const ASSEMBLED: u32 = 2;
     /// The version of heads with an `agent`: version 2 would replay only the client's part of the
     /// request.
@@ -154,7 +154,7 @@ impl Head {
         }
     }
 
-    /// Its owner, and the key that authenticated the request.
+    /// The owner, and the key that authenticated the request.
     pub fn whose(&self) -> (&UserId, Option<&KeyId>) {
         (&self.owner, self.key.as_ref())
     }
@@ -171,18 +171,18 @@ impl Head {
         self.response_stream && !self.response_assembled
     }
 
-    /// Notes that something was taken out of what the request said, or was decided on.
+    /// Notes that a part of the request, or of the decision's inputs, was removed.
     pub(crate) fn lacks_of_request(&mut self) {
         (self.redacted, self.request_whole) = (true, false);
     }
 
-    /// Notes that the answer was redacted. The call can still be replayed.
+    /// Notes that the answer was redacted, so the call can still be replayed.
     pub(crate) fn lacks_of_answer(&mut self) {
         self.request_whole |= !self.redacted;
         self.redacted = true;
     }
 
-    /// Why the call cannot be replayed; `None` if it can.
+    /// The reason why the call cannot be replayed; `None` if it can.
     pub fn not_replayable(&self) -> Option<Kind> {
         if !self.request_captured {
             Some(Kind::NotCaptured)
@@ -195,7 +195,7 @@ impl Head {
         }
     }
 
-    /// A 409 error if the call cannot be replayed.
+    /// Returns a 409 error if the call cannot be replayed.
     pub fn check_replayable(&self) -> Result<(), Error> {
         let detail = match self.not_replayable() {
             None => return Ok(()),
@@ -206,7 +206,8 @@ impl Head {
         Err(Error::new(self.not_replayable().unwrap_or(Kind::NotCaptured), detail))
     }
 
-    /// The answer assembled from the events of a stream, unless it was stored assembled.
+    /// The answer assembled from the events of a stream, or the stored one if it was stored
+    /// assembled.
     pub fn assembled(&self, stream: &[u8]) -> Value {
         if self.response_assembled {
             return serde_json::from_slice(stream).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is shown of a capture, and how its head is kept.
+//! How a capture is shown, and how its head is stored.
 
 use super::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Answers. A stream of which something has to go is kept as the answer that it amounts to.
+//! Redacts answers. A stream that needs redaction is kept as its assembled answer.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use super::rules::{self, Replacements, Secrets};
 use crate::capture::record::{CaptureState, Head};
 use rerouter_dialect::wire::json::{self, Edit};
 
-/// Finds the credentials of the tools that an answer lists.
+/// Finds the credentials of tools that an answer lists.
 pub(super) fn find(is_stream: bool, body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {
     static LISTS: LazyLock<[Finder<'_>; 2]> =
         LazyLock::new(|| ["tools", "mcp_servers"].map(Finder::new));
@@ -22,7 +22,8 @@ pub(super) fn find(is_stream: bool, body: &[u8], secrets: &mut Secrets) -> Vec<E
     }
 }
 
-/// Returns what may be kept of an answer, `found` being its credentials, and notes it in the head.
+/// Returns what may be kept of an answer, in which `found` are the credentials. Notes the redaction
+/// in the head.
 pub(super) fn redact(
     head: &mut Head,
     body: &Bytes,
@@ -48,7 +49,7 @@ pub(super) fn redact(
     kept
 }
 
-/// Looks at each event by itself, and at what all of them say together.
+/// Searches each event alone, and the answer that all events form together.
 fn stream(
     head: &Head,
     body: &Bytes,
@@ -71,7 +72,7 @@ fn stream(
     None
 }
 
-/// The data of a stream's lines.
+/// The data lines of a stream, without their field name.
 fn events(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = stream.split(|byte| matches!(byte, b'\n' | b'\r'));
     lines.filter_map(|line| line.strip_prefix(b"data:"))

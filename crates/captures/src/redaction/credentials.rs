@@ -1,17 +1,17 @@
-//! Texts that are credentials whatever their field, header or parameter is called.
+//! Recognizes texts that are credentials, whatever the name of their field, header or parameter.
 
 use rerouter_base::secret;
 use rerouter_base::secret::token;
 use rerouter_base::url::decode_leniently;
 
-/// Authentication schemes (RFC 9110 section 11.1) that a credential follows.
+/// Authentication schemes (RFC 9110 section 11.1) that are followed by a credential.
 const SCHEMES: [&str; 4] = ["bearer", "basic", "token", "apikey"];
 
-/// Whether a text is or holds a credential: one that follows its scheme, a signed token (RFC 7519)
-/// or a key of this gateway.
+/// Whether a text is or contains a credential: one after its scheme, a signed token (RFC 7519), or
+/// a key of this gateway.
 pub(super) fn is_credential(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '=');
-    // `{"` in base64, and two more parts.
+    // A signed token begins with `{"` in base64 and has two more parts.
     let is_signed =
         |word: &str| word.split_once("eyJ").is_some_and(|(_, rest)| rest.matches('.').count() >= 2);
     let mut words = text.split([' ', '\t', '"', ',']).filter(|word| !word.is_empty());
@@ -22,14 +22,14 @@ pub(super) fn is_credential(text: &str) -> bool {
         || token::is_in(text.as_bytes())
 }
 
-/// Whether a word looks like a secret rather than like one that people use.
+/// Whether a word looks like a secret and not like an ordinary word.
 pub(super) fn is_random(word: &str) -> bool {
     let has_digit = word.bytes().any(|byte| byte.is_ascii_digit());
     let has_capital = word.bytes().skip(1).any(|byte| byte.is_ascii_uppercase());
     word.len() >= 8 && (has_digit || has_capital || (word.len() >= 20 && !word.contains('.')))
 }
 
-/// Whether an address has a password, or a parameter that is a credential.
+/// Whether a URL has a password, or a parameter that is a credential.
 pub(super) fn is_in_address(address: &str) -> bool {
     let address = address.split_once("://").map_or(address, |(_, rest)| rest);
     let mut parts = address.splitn(2, ['?', '#']);
@@ -42,7 +42,7 @@ pub fn is_in_query(query: &str) -> bool {
     query.split('&').any(is_in_parameter)
 }
 
-/// Returns a query without the parameters that are a credential by their name or value; the others
+/// Removes the parameters that are a credential by their name or value from a query. The others
 /// stay as they were written. `None` if none is left.
 pub fn without_credentials(query: &str) -> Option<String> {
     let kept: Vec<&str> = query.split('&').filter(|part| !is_in_parameter(part)).collect();
@@ -50,7 +50,7 @@ pub fn without_credentials(query: &str) -> Option<String> {
 }
 
 fn is_in_parameter(part: &str) -> bool {
-    // Some servers split at `;` too.
+    // Some servers also separate parameters by `;`.
     part.split(';').any(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode_leniently(name), decode_leniently(value));

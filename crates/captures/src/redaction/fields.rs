@@ -1,13 +1,13 @@
-//! Fields of JSON bodies that hold credentials: those of tools and MCP servers.
+//! The fields of JSON bodies that hold credentials: those of tools and MCP servers.
 
 use std::ops::Range;
 
 use rerouter_base::secret::is_credential;
 use rerouter_dialect::wire::json::{Cursor, JsonError, JsonKind, MemberName};
 
-/// Fields that lead to credentials: the role of the object, the field's name in letters of any
-/// case, and the role of its value. Beside these, a field of a tool is a credential if its name is
-/// that of one ([`is_credential`]: `authorization`, `authorization_token`, `api_key`, `token`, …).
+/// Fields that lead to credentials: the role of the object, the field's name in any case, and the
+/// role of the field's value. In addition, a field of a tool is a credential if its name says so
+/// ([`is_credential`]: `authorization`, `authorization_token`, `api_key`, `token`, …).
 const FIELDS: [(FieldRole, &str, FieldRole); 9] = [
     (FieldRole::Request, "api_key", FieldRole::Credential),
     (FieldRole::Request, "data_sources", FieldRole::Sources),
@@ -20,23 +20,23 @@ const FIELDS: [(FieldRole, &str, FieldRole); 9] = [
     (FieldRole::Tool, "server_url", FieldRole::Address),
 ];
 
-/// What a value is, as its field tells.
+/// The role of a value, which its field decides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldRole {
     Request,
-    /// Anything within it that has no other role.
+    /// Any value within the body that has no other role.
     Body,
-    /// A list of data sources, as Azure's API has them.
+    /// A list of data sources, as in Azure's API.
     Sources,
-    /// A data source, and anything within it.
+    /// A data source, or any value within one.
     Source,
     /// A list of tools.
     Tools,
-    /// A list of MCP servers, or an object of them by name.
+    /// A list of MCP servers, or an object with servers by name.
     Servers,
     /// A tool or an MCP server.
     Tool,
-    /// An address, of which a credential may be a part.
+    /// A URL, which may contain a credential.
     Address,
     Credential,
     /// The name of a field.
@@ -56,7 +56,7 @@ impl FieldRole {
         if self == FieldRole::Servers {
             return FieldRole::Tool;
         }
-        // Tools may offer tools.
+        // A tool may itself list tools.
         let mut fields = FIELDS.iter().filter(|(of, ..)| *of == self || *of == FieldRole::Body);
         match fields.find(|(_, field, _)| name.resembles(field)) {
             Some((.., role)) => *role,
@@ -69,7 +69,7 @@ impl FieldRole {
     }
 }
 
-/// Gives `each` the names, strings and credentials of the value ahead.
+/// Calls `each` with the names, strings and credentials of the next value.
 pub(super) fn walk(
     cursor: &mut Cursor<'_>,
     role: FieldRole,

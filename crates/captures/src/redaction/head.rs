@@ -1,5 +1,5 @@
-//! Texts of a head that its client, an agent's author or the routing document wrote. Ids, times and
-//! the gateway's own words are none of them.
+//! Redacts texts of a head that the client, an agent's author or the routing document wrote. Ids,
+//! times and the gateway's own words are not redacted.
 
 use http::header::{PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
 use serde_json::{Map, Value};
@@ -9,8 +9,8 @@ use super::rules::{REDACTED, Replacements};
 use crate::capture::record::Head;
 use rerouter_base::secret;
 
-/// Paths of such texts in the head's JSON: `*` is each element or member, `#` the names of the
-/// members.
+/// Paths of these texts in the head's JSON. `*` matches each element or member, `#` the names of
+/// the members.
 const OF_REQUEST: &str = "request_headers client_request_id query error \
     inputs/request/model inputs/request/name inputs/request/agent/name inputs/request/needs \
     inputs/request/headers inputs/principal/models inputs/principal/labels \
@@ -19,15 +19,15 @@ const OF_REQUEST: &str = "request_headers client_request_id query error \
     decision/rule decision/alias decision/plan/*/* decision/candidates/*/provider \
     decision/candidates/*/model decision/trace/*/* attempts/*/* served/provider served/model";
 const OF_ANSWER: &str = "response_headers";
-/// Paths of the names that led to the decision.
+/// Paths of the names on which the decision depends.
 const NAMES: &str = "inputs/request/model inputs/request/name inputs/request/agent/name \
     decision/plan/*/* decision/recipe decision/rule";
-/// Others that the conditions of a routing document may look at.
+/// Paths of further texts that the conditions of a routing document may test.
 const SIGNALS: &str = "inputs/request/headers inputs/principal/labels inputs/principal/user_labels \
     inputs/health/#";
 
-/// Removes what else is a credential by its name or value. The name of a
-/// header that the decision looked at stays, so that an evaluation knows that it had a value.
+/// Removes other values that are credentials by their name or value. A header that the decision
+/// used keeps its name, so that an evaluation knows that it had a value.
 pub(super) fn remove_credentials(head: &mut Head) {
     let decided_on = head.inputs.iter_mut().flat_map(|inputs| &mut inputs.request.headers);
     decided_on
@@ -42,14 +42,14 @@ pub(super) fn is_secret(name: &str, value: &str) -> bool {
     secret::is_credential(&name.to_ascii_lowercase()) || credentials::is_credential(value)
 }
 
-/// Whether a header names the scheme that a provider wants.
+/// Whether the header names the authentication scheme that a provider wants.
 pub(super) fn is_challenge(name: &str) -> bool {
     [WWW_AUTHENTICATE, PROXY_AUTHENTICATE]
         .iter()
         .any(|known| name.eq_ignore_ascii_case(known.as_str()))
 }
 
-/// Whether [`remove_credentials`] may change more of a head than its headers.
+/// Whether [`remove_credentials`] may change any part of a head besides its headers.
 pub(super) fn may_hold_credentials(head: &Head) -> bool {
     let mut decided_on = head.inputs.iter().flat_map(|inputs| &inputs.request.headers);
     decided_on.any(|(name, value)| is_secret(name, value))
@@ -60,7 +60,8 @@ pub(super) fn may_hold_credentials(head: &Head) -> bool {
             .is_some_and(|query| without_credentials(query).as_deref() != Some(query))
 }
 
-/// Makes the replacements in a head, and notes them there; `None` if it cannot be written as JSON.
+/// Makes the replacements in a head, and notes that in it. `None` if the head cannot be written as
+/// JSON.
 pub(super) fn redact(mut head: Head, rules: &Replacements<'_>) -> Option<Head> {
     let mut value = serde_json::to_value(&head).ok()?;
     let of_answer = visit_all(&mut value, OF_ANSWER, &|text| rules.text(text));
@@ -77,19 +78,19 @@ pub(super) fn redact(mut head: Head, rules: &Replacements<'_>) -> Option<Head> {
     Some(head)
 }
 
-/// Whether a name that led to the decision was taken out of a head.
+/// Whether a name on which the decision depends was removed from the head.
 pub fn lost_names(head: &Head) -> bool {
     head.redacted && has_lost(head, NAMES)
 }
 
-/// Whether something that conditions may look at was taken out of a head.
+/// Whether a text that conditions may test was removed from the head.
 pub fn lost_signals(head: &Head) -> bool {
-    // The value of a header is taken out of the inputs without a mark.
+    // The value of a header is removed from the inputs without setting `redacted`.
     let mut seen = head.inputs.iter().flat_map(|inputs| inputs.request.headers.values());
     seen.any(|value| value == REDACTED) || (head.redacted && has_lost(head, SIGNALS))
 }
 
-/// Whether something was taken out of a value of a redacted capture.
+/// Whether a text was removed from a value of a redacted capture.
 pub fn lost_text(value: &Value) -> bool {
     visit(&mut value.clone(), "", &|text| text.contains(REDACTED).then(String::new))
 }
@@ -99,10 +100,10 @@ fn has_lost(head: &Head, paths: &str) -> bool {
     serde_json::to_value(head).is_ok_and(|mut value| visit_all(&mut value, paths, &lost))
 }
 
-/// Returns what replaces a text; `None` if nothing does.
+/// Returns the replacement of a text; `None` if the text stays.
 type Substitute<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Changes the texts at these paths. Whether there were any to change.
+/// Changes the texts at these paths. Returns whether any was changed.
 fn visit_all(value: &mut Value, paths: &str, change: Substitute<'_>) -> bool {
     paths.split(' ').fold(false, |changed, path| visit(value, path, change) | changed)
 }

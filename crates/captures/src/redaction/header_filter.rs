@@ -1,24 +1,25 @@
-//! Which headers of a capture stay. Most come again and again: those that stay are remembered.
+//! Selects the headers of a capture that stay. Most headers repeat, so those that stay are
+//! remembered.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Redactor;
 use crate::capture::packed_head::{HeaderSide, PackedHeader};
 
-/// Headers that are remembered; one that falls on the place of another takes it.
+/// Number of headers that are remembered. Headers with equal hashes replace each other.
 const REMEMBERED: usize = 256;
-/// Bytes of the longest one that is remembered.
+/// Longest header that is remembered, in bytes.
 const LONGEST: usize = 128;
 
-/// Tells which headers may be kept. Belongs to one redactor.
+/// Tells which headers may be kept. Used with one redactor only.
 #[derive(Default)]
 pub(crate) struct HeaderFilter {
-    /// Headers that are no credentials, as they are packed.
+    /// Headers that are not credentials, in their packed form.
     clean: Vec<Option<Box<[u8]>>>,
 }
 
 impl HeaderFilter {
-    /// Whether a header stays. A damaged one does not.
+    /// Whether a header stays. A damaged header does not.
     pub(crate) fn keeps(
         &mut self,
         redactor: &Redactor,

@@ -1,11 +1,12 @@
-//! Redaction: what of a recorded call may be kept. Pure, and never on a request's path: the capture
-//! worker calls it once for each capture, before anything of it is written.
+//! Redaction: decides which parts of a recorded call may be kept. Pure, and never on a request's
+//! path: the capture worker calls it once for each capture, before any of it is written.
 //!
-//! Nearly all calls hold none: [`Redactor::is_clean`] looks at their bytes as they are packed, and
-//! only the headers are left to be [looked at](HeaderFilter). All others are unpacked.
+//! Nearly all calls hold no secrets. [`Redactor::is_clean`] checks their packed bytes, and then
+//! only the headers have to be [filtered](HeaderFilter). All other captures are unpacked.
 //!
-//! Credentials leave by field (the tables in `fields.rs`), and what left is replaced wherever else
-//! a decoded string of the call holds it. Encoded or split spellings are not searched for.
+//! Credentials are found by field (see the tables in `fields.rs`) and removed. Then the removed
+//! texts are replaced in all other decoded strings of the call. Encoded or split spellings are not
+//! searched for.
 
 mod answer;
 mod credentials;
@@ -27,16 +28,16 @@ pub(crate) use header_filter::HeaderFilter;
 pub use rules::Expression;
 use rules::{Replacements, Secrets};
 
-/// Takes out of captures what must not be kept.
+/// Removes from captures what must not be kept.
 #[derive(Clone, Debug, Default)]
 pub struct Redactor {
-    /// `capture.redact` of the server document.
+    /// The expressions in `capture.redact` of the server document.
     expressions: Vec<Expression>,
-    /// Hides the gateway's own keys where a client put one in the place of a name.
+    /// Hides the gateway's own keys if a client used one as a name.
     keys: KeyRedactor,
 }
 
-/// What may be kept of a call. Only [`Redactor::redact`] makes one.
+/// The parts of a call that may be kept. Only [`Redactor::redact`] creates one.
 #[non_exhaustive]
 pub struct RedactedCapture {
     pub head: Head,
@@ -44,7 +45,7 @@ pub struct RedactedCapture {
 }
 
 impl Redactor {
-    /// A redactor that also removes what these expressions match.
+    /// A redactor that also removes text that matches these expressions.
     pub fn new(expressions: Vec<Expression>) -> Self {
         Redactor { expressions, keys: KeyRedactor::default() }
     }
@@ -55,8 +56,8 @@ impl Redactor {
         Redactor { keys, ..self }
     }
 
-    /// Whether nothing has to leave but headers. Where this cannot be told at little cost it is
-    /// false. `None` if the capture is damaged.
+    /// Whether only headers have to be removed. `false` also if this cannot be decided cheaply.
+    /// `None` if the capture is damaged.
     pub(crate) fn is_clean(&self, capture: &PackedCapture) -> Option<bool> {
         let (facts, bodies, packed) = (capture.facts, &capture.bodies, capture.head()?);
         if facts.has_texts && head::may_hold_credentials(&packed.fields()?) {
@@ -75,17 +76,17 @@ impl Redactor {
         !head::is_secret(name, value) && !self.hides(name) && !self.hides(value)
     }
 
-    /// Whether a header of an answer stays that a request could not keep.
+    /// Whether an answer's header stays that would not stay in a request.
     fn keeps_challenge(&self, name: &str, value: &str) -> bool {
         head::is_challenge(name) && !self.hides(value)
     }
 
-    /// Whether a text holds one of the gateway's own keys.
+    /// Whether a text contains one of the gateway's own keys.
     fn hides(&self, text: &str) -> bool {
         self.keys.is_in(text.as_bytes())
     }
 
-    /// Returns what may be kept of a capture; `None` if its head cannot be written as JSON.
+    /// Redacts a capture; `None` if its head cannot be written as JSON.
     pub fn redact(&self, capture: &Capture) -> Option<RedactedCapture> {
         let (mut head, mut bodies) = (capture.head.clone(), Bodies::default());
         head.request_headers.retain(|(name, value)| self.keeps(name, value));
@@ -118,7 +119,7 @@ impl Redactor {
     fn finish(&self, head: Head, bodies: Bodies) -> Option<RedactedCapture> {
         let text = serde_json::to_string(&head).ok()?;
         if let Cow::Owned(hidden) = self.keys.redact(&text)
-            // A key of the environment may equal a word that the head itself needs.
+            // Fails if a key from the environment equals a word that the head itself needs.
             && let Ok(head) = serde_json::from_str(&hidden)
         {
             return Some(RedactedCapture { head, bodies });

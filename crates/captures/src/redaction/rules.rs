@@ -1,5 +1,5 @@
-//! What is replaced in decoded strings: the secrets of one call, and what the operator's
-//! expressions match.
+//! The replacements in decoded strings: the secrets of one call, and matches of the operator's
+//! expressions.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use super::credentials::{is_in_address, is_random};
 use super::fields::{self, FieldRole};
 use rerouter_dialect::wire::json::{self, Edit};
 
-/// Bytes of one expression of `capture.redact`, compiled.
+/// Largest size of one compiled expression of `capture.redact`, in bytes.
 const REDACT_COMPILED: usize = 1 << 20;
 
-/// Stands where something was taken out.
+/// Replaces a removed text.
 pub(super) const REDACTED: &str = "[redacted]";
-/// Bytes of the secrets of one call that are searched for. A call with more keeps no bodies.
+/// Most bytes of secrets of one call that are searched for. A call with more keeps no bodies.
 const MOST_SECRETS: usize = 256 << 10;
 
 /// A regular expression of `capture.redact`. It matches in linear time.
@@ -25,7 +25,7 @@ const MOST_SECRETS: usize = 256 << 10;
 pub struct Expression(Regex);
 
 impl Expression {
-    /// Compiles an expression. The error says what is wrong with it.
+    /// Compiles an expression. The error tells what is wrong with it.
     pub fn new(text: &str) -> Result<Self, String> {
         let compiled = RegexBuilder::new(text).size_limit(REDACT_COMPILED).build();
         let expression = compiled.map_err(|error| {
@@ -43,7 +43,7 @@ impl Expression {
 pub(super) struct Secrets(BTreeSet<String>);
 
 impl Secrets {
-    /// Adds the strings of a JSON text.
+    /// Adds all strings in a JSON text.
     pub(super) fn add_json(&mut self, json: &[u8]) {
         json::read_part(json, |cursor| {
             fields::walk(cursor, FieldRole::Body, &mut |role, span| {
@@ -53,8 +53,8 @@ impl Secrets {
         });
     }
 
-    /// Adds a text, and the words of it that may stand elsewhere: the credential after a scheme, a
-    /// parameter of an address. Words that people use would be found by chance.
+    /// Adds a text, and the words of it that may occur elsewhere: the credential after a scheme, or
+    /// a parameter of a URL. Ordinary words are left out, because they would be found by chance.
     fn add(&mut self, text: &str) {
         let separators: &[char] =
             if text.contains("://") { &['/', '?', '#', '&', ';', '=', ':', '@'] } else { &[' '] };
@@ -64,14 +64,14 @@ impl Secrets {
     }
 }
 
-/// What is replaced in the strings of one call.
+/// The replacements in the strings of one call.
 pub(super) struct Replacements<'a> {
     secrets: Option<AhoCorasick>,
     pub(super) expressions: &'a [Expression],
 }
 
 impl<'a> Replacements<'a> {
-    /// `None` if there are too many secrets to search for.
+    /// Prepares the search. `None` if there are too many secrets.
     pub(super) fn new(Secrets(secrets): &Secrets, expressions: &'a [Expression]) -> Option<Self> {
         if secrets.is_empty() {
             return Some(Replacements { secrets: None, expressions });
@@ -79,7 +79,7 @@ impl<'a> Replacements<'a> {
         if secrets.iter().map(String::len).sum::<usize>() > MOST_SECRETS {
             return None;
         }
-        // Of two secrets that begin alike the longer one is replaced whole.
+        // Of two secrets with the same beginning, the longer one is replaced as a whole.
         let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(secrets);
         Some(Replacements { secrets: Some(search.ok()?), expressions })
     }
@@ -88,7 +88,7 @@ impl<'a> Replacements<'a> {
         self.secrets.is_none() && self.expressions.is_empty()
     }
 
-    /// Makes the replacements in a text; `None` if there are none.
+    /// Makes the replacements in a text; `None` if there are none to make.
     pub(super) fn text(&self, text: &str) -> Option<String> {
         let secrets = self.secrets.as_ref().filter(|secrets| secrets.is_match(text));
         let mut changed = secrets
@@ -102,8 +102,9 @@ impl<'a> Replacements<'a> {
         changed
     }
 
-    /// Makes the replacements in the strings of JSON, of which every other byte stays, or in a
-    /// plain text; `None` if there are none. A body that was `cut` off, or is neither, is not kept.
+    /// Makes the replacements in the strings of a JSON body, whose other bytes stay, or in a plain
+    /// text; `None` if there are none to make. If a body is neither, or was `cut` off, the result
+    /// is empty.
     pub(super) fn body(&self, body: &Bytes, cut: bool) -> Option<Bytes> {
         if self.is_empty() || body.is_empty() {
             return None;
@@ -112,7 +113,7 @@ impl<'a> Replacements<'a> {
         let read = json::read_part(body, |cursor| {
             let walked = fields::walk(cursor, FieldRole::Body, &mut |_, span| {
                 let text = body.get(span.clone()).and_then(json::text);
-                // Half a character is no text.
+                // A string that is not valid text cannot be searched, so all of it is replaced.
                 let changed =
                     text.map_or_else(|| Some(REDACTED.to_owned()), |text| self.text(&text));
                 edits.extend(
@@ -132,7 +133,7 @@ impl<'a> Replacements<'a> {
     }
 }
 
-/// Finds the credentials of a JSON body, adds them to `secrets`, and returns what replaces them.
+/// Finds the credentials of a JSON body, adds them to `secrets`, and returns their replacements.
 pub(super) fn find(body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {
     const REDACTED_JSON: &[u8] = b"\"[redacted]\"";
     let mut edits = Vec::new();
@@ -142,7 +143,7 @@ pub(super) fn find(body: &[u8], secrets: &mut Secrets) -> Vec<Edit> {
             let raw = body.get(span.clone()).unwrap_or_default();
             let is_secret = match role {
                 FieldRole::Credential => raw != REDACTED_JSON,
-                // One without a text is cut off.
+                // A URL that is not a whole string was cut off, and may have been a credential.
                 FieldRole::Address => json::text(raw).is_none_or(|address| is_in_address(&address)),
                 _ => false,
             };

@@ -1,4 +1,4 @@
-//! Credentials and matches in every part of a call.
+//! Credentials and matches of expressions in every part of a call.
 
 mod heads;
 
@@ -41,7 +41,7 @@ fn matching() -> Redactor {
     Redactor::new(vec![Expression::new("canary-[0-9]{10}").unwrap()])
 }
 
-/// All that is kept, as text.
+/// All parts that are kept, as one text.
 fn text(kept: &RedactedCapture) -> String {
     let head = serde_json::to_vec(&kept.head).unwrap();
     let parts = [&head[..], &kept.bodies.request, &kept.bodies.response];
@@ -78,7 +78,7 @@ fn credentials_beside_tools_leave_too() {
         let kept = redact(&of(body.to_string().as_bytes(), b"{}"));
         assert!(!text(&kept).contains("canary-1") && kept.head.redacted, "{body}");
     }
-    // A parameter of a function may be called so.
+    // A function may have a parameter with this name.
     let body = json!({
         "tools": [{"function": {"parameters": {"properties": {"api_key": {"type": "string"}}}}}]
     });

@@ -1,4 +1,4 @@
-//! What a finished call leaves for its trace.
+//! The data of a finished call for its trace.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,28 +7,28 @@ use crate::capture::record::Head;
 use rerouter_base::trace_context::TraceContext;
 use rerouter_routing::Target;
 
-/// When an attempt was made, and at which target.
+/// The time and the target of an attempt.
 pub struct AttemptStep {
     pub target: Arc<Target>,
     pub began: Instant,
     pub took: Duration,
 }
 
-/// A finished call. It holds no body and no header.
+/// A finished call, without bodies and headers.
 pub struct CallTrace {
     pub context: Arc<TraceContext>,
     /// The capture's head, without headers and inputs.
     pub head: Head,
-    /// The model as the client asked for it, without credentials.
+    /// The model that the client asked for, without credentials.
     pub model: String,
     pub began: Instant,
     pub took: Duration,
-    /// One for each attempt of the head, in the same order.
+    /// One step for each attempt in the head, in the same order.
     pub steps: Vec<AttemptStep>,
 }
 
 impl CallTrace {
-    /// The number of its spans.
+    /// Number of spans in the trace.
     pub(super) fn spans(&self) -> u64 {
         1 + self.steps.len() as u64
     }

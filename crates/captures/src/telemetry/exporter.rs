@@ -1,5 +1,5 @@
-//! The thread that sends traces: in batches, again after a wait where the collector asks for it or
-//! cannot be reached, and no further than its bounds.
+//! The thread that sends traces in batches. A batch is tried again, within limits, if the collector
+//! asks for that or cannot be reached.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -18,29 +18,29 @@ use rerouter_base::id::{Random, RequestId};
 use rerouter_base::log::LogThrottle;
 use rerouter_base::metrics::Metrics;
 
-/// Calls of one export request: a megabyte or two of JSON.
+/// Most calls in one export request: a megabyte or two of JSON.
 const TRACE_BATCH: usize = 512;
-/// Longest wait of a finished call for others before it is exported.
+/// Longest time that a finished call waits for others before it is exported.
 const TRACE_LINGER: Duration = Duration::from_secs(1);
 /// Longest time of an export request, as in OpenTelemetry's own exporters.
 const TRACE_SEND_TIME: Duration = Duration::from_secs(10);
-/// Tries of a batch that the collector does not take now.
+/// How often a batch is tried if the collector cannot take it now.
 const TRACE_TRIES: u32 = 5;
-/// Wait after the first try that failed; doubled each time.
+/// Wait after the first failed try; doubled after each further one.
 const TRACE_RETRY: Duration = Duration::from_secs(1);
 /// Longest wait between two tries, whatever the collector asks for.
 const TRACE_RETRY_MAX: Duration = Duration::from_secs(30);
-/// Bytes that are read of a collector's answer.
+/// Most bytes that are read of a collector's answer.
 const TRACE_ANSWER: u64 = 64 << 10;
 
-/// Where traces go: `telemetry.otlp` of the server document.
+/// The destination of traces: `telemetry.otlp` of the server document.
 #[derive(Clone)]
 pub struct OtlpSettings {
     /// URL of the collector's endpoint for traces.
     pub url: String,
-    /// Headers of each request there, marked sensitive.
+    /// Headers of each request to the collector, marked as sensitive.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Share of the traces that begin here which is exported, from 0 to 1.
+    /// Share of the traces that begin in this gateway and are exported, from 0 to 1.
     pub sample: f64,
 }
 
@@ -49,12 +49,12 @@ pub(super) enum TraceMessage {
     Flush(SyncSender<()>),
 }
 
-/// Why a batch was not taken. It says nothing of where it was sent: that may be a secret.
+/// Why a batch was not taken. The text does not name the destination, which may be a secret.
 #[derive(Debug, PartialEq, Eq)]
 enum ExportError {
-    /// It may be taken later; after this time, if the collector said so.
+    /// The collector may take it later: after this time, if the collector named one.
     Later(String, Option<Duration>),
-    /// It never will be.
+    /// The collector will never take it.
     Never(String),
 }
 
@@ -78,7 +78,7 @@ impl Exporter {
             .http_status_as_error(false)
             // The headers must not follow a redirect to another host.
             .max_redirects(0)
-            // The library reads no environment, so no proxy from there.
+            // The environment is not read, so no proxy is taken from it.
             .proxy(None)
             .timeout_global(Some(TRACE_SEND_TIME))
             .user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION")))
@@ -94,7 +94,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what comes, until every handle of the queue is dropped.
+    /// Sends traces as they come, until every handle of the queue is dropped.
     pub(super) fn run(self, calls: &Receiver<TraceMessage>) {
         while let Ok(first) = calls.recv() {
             let (batch, flushed) = gather(first, calls);
@@ -106,7 +106,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch, in as many tries as it may take.
+    /// Sends a batch, with as many tries as it may have.
     fn send(&self, batch: &[CallTrace]) {
         if batch.is_empty() {
             return;
@@ -142,7 +142,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a body once. Gives how many of its spans the collector refused.
+    /// Sends a body once. Returns how many of its spans the collector refused.
     fn post(&self, body: &[u8]) -> Result<u64, ExportError> {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         for (name, value) in &self.headers {
@@ -162,8 +162,8 @@ impl Exporter {
     }
 }
 
-/// The first message's batch: what comes within [`TRACE_LINGER`], up to a full batch or a
-/// flush.
+/// Gathers a batch: the first message and what comes within [`TRACE_LINGER`], up to a full batch or
+/// a flush.
 fn gather(
     first: TraceMessage,
     calls: &Receiver<TraceMessage>,
@@ -184,13 +184,13 @@ fn gather(
     (batch, None)
 }
 
-/// An error of the connection, by its kind: its text may hold the URL.
+/// A connection error by its kind: the full text may hold the URL.
 fn unreachable(error: &ureq::Error) -> ExportError {
     ExportError::Later(
         match error {
             ureq::Error::Timeout(_) => "no answer in time".to_owned(),
             ureq::Error::Io(error) => error.kind().to_string(),
-            // The library makes none of these: it is the resolver's.
+            // The library makes no error of this kind, so it is the resolver's.
             ureq::Error::Other(why) => why.to_string(),
             ureq::Error::HostNotFound => "its host is not found".to_owned(),
             ureq::Error::Tls(_) | ureq::Error::Rustls(_) => "no TLS".to_owned(),
@@ -200,7 +200,7 @@ fn unreachable(error: &ureq::Error) -> ExportError {
     )
 }
 
-/// How many spans an answer says were refused.
+/// The number of spans that the collector's answer reports as refused.
 fn refused_spans(answer: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let refused = answer.pointer("/partialSuccess/rejectedSpans");

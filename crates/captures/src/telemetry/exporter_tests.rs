@@ -12,8 +12,8 @@ use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::UserId;
 use rerouter_base::trace_context::TraceContext;
 
-/// A collector that gives these answers in turn, each on a connection of its own, and keeps what
-/// it is sent.
+/// A collector that sends these answers one after another, each on its own connection, and passes
+/// on the requests that it gets.
 fn collector(answers: Vec<String>) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1/traces", listener.local_addr().unwrap());
@@ -124,7 +124,7 @@ fn why_a_collector_is_not_reached_does_not_say_where_it_is() {
 
 #[test]
 fn a_full_queue_drops_and_counts_and_nobody_waits() {
-    // It accepts, and never answers.
+    // The listener accepts connections and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1/traces", listener.local_addr().unwrap());
     let metrics = Arc::new(Metrics::new().unwrap());

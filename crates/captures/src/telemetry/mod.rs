@@ -1,9 +1,9 @@
-//! Traces of finished calls for an OpenTelemetry collector: OTLP over HTTP, as JSON. A call leaves
-//! what it knows at its end, in a bounded queue; a thread of its own makes spans of it and sends
-//! them. No request waits for that, and where there is no room a trace is dropped and counted.
+//! Traces of finished calls for an OpenTelemetry collector: OTLP over HTTP, as JSON. At its end a
+//! call leaves its data in a bounded queue. A separate thread turns them into spans and sends
+//! these. No request waits for that, and if the queue is full a trace is dropped and counted.
 //!
-//! JSON, because everything that it takes is in the tree: `serde_json` and the client of the
-//! command line. OpenTelemetry's own crates would be a dozen more, and record spans while a
+//! JSON, because the program already has all that this needs: `serde_json` and the HTTP client of
+//! the command line. OpenTelemetry's own crates would be a dozen more, and record spans while a
 //! request runs.
 
 mod call_trace;
@@ -25,7 +25,8 @@ use rerouter_base::log::LOG_FLUSH_INTERVAL;
 use rerouter_base::metrics::Metrics;
 use rerouter_base::trace_context::TraceContext;
 
-/// Finished calls waiting to be exported, a kilobyte or two each; more are dropped and counted.
+/// Most finished calls that wait to be exported, of one or two kilobytes each. Further ones are
+/// dropped and counted.
 const TRACE_QUEUE: usize = 2_048;
 
 /// The export of traces. Clones share it.
@@ -39,12 +40,12 @@ struct TraceQueue {
 }
 
 impl Telemetry {
-    /// Exports nothing, and leaves the trace contexts of clients alone.
+    /// Exports nothing, and does not change the trace contexts of clients.
     pub fn off() -> Self {
         Telemetry::default()
     }
 
-    /// Starts the thread that exports. It connects only where the resolver leads.
+    /// Starts the exporting thread. It connects only to addresses that the resolver returns.
     pub fn start(
         settings: &OtlpSettings,
         metrics: &Arc<Metrics>,
@@ -58,13 +59,13 @@ impl Telemetry {
         Ok(Telemetry(Some(Arc::new(queue))))
     }
 
-    /// The trace context of a request with these headers; `None` where nothing is exported.
+    /// The trace context of a request with these headers; `None` if nothing is exported.
     pub fn begin(&self, headers: &HeaderMap, random: &Random) -> Option<Arc<TraceContext>> {
         let queue = self.0.as_ref()?;
         Some(Arc::new(TraceContext::of(headers, random, queue.sample)))
     }
 
-    /// Leaves a finished call. Never waits.
+    /// Queues a finished call for export. Never waits.
     pub fn offer(&self, call: CallTrace) {
         let Some(queue) = &self.0 else { return };
         let spans = call.spans();
@@ -73,14 +74,14 @@ impl Telemetry {
         }
     }
 
-    /// Waits up to `patience` until what was left so far is sent. Blocks; for the end of the
-    /// process.
+    /// Waits, at most for `patience`, until all queued calls are sent. Blocks. Meant for the end of
+    /// the process.
     pub fn flush(&self, patience: Duration) {
         let Some(queue) = &self.0 else { return };
         let until = Instant::now() + patience;
         let (done, sent) = sync_channel(1);
         let mut flush = TraceMessage::Flush(done);
-        // A full queue still has to be waited for.
+        // If the queue is full, waits until it has room for the flush.
         while let Err(refused) = queue.sender.try_send(flush) {
             match refused {
                 TrySendError::Full(back) if Instant::now() < until => flush = back,
@@ -88,7 +89,7 @@ impl Telemetry {
             }
             std::thread::park_timeout(LOG_FLUSH_INTERVAL);
         }
-        // On a timeout the traces are lost with the process.
+        // After a timeout the rest of the traces is lost with the process.
         let _late = sent.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 }

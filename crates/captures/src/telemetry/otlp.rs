@@ -1,6 +1,6 @@
-//! Calls as OTLP writes spans in JSON, with the attributes of OpenTelemetry's conventions for
-//! generative AI (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>). What they have no name
-//! for begins with `rerouter.`.
+//! Writes calls as spans in OTLP's JSON, with the attributes of OpenTelemetry's conventions for
+//! generative AI (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>). Attributes for which the
+//! conventions have no name begin with `rerouter.`.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::{Preset, Provider};
 
-/// The kind of a span that answers a request, in OTLP.
+/// OTLP's kind of a span that answers a request.
 const SERVER: u8 = 2;
-/// The kind of a span that makes one.
+/// OTLP's kind of a span that makes a request.
 const CLIENT: u8 = 3;
-/// The status of a span that nothing is said of, in OTLP.
+/// OTLP's status of a span that has no status.
 const UNSET: u8 = 0;
-/// The status of a span that failed.
+/// OTLP's status of a span that failed.
 const ERROR: u8 = 2;
 
-/// Names in the conventions of providers without a preset, by the end of their host.
+/// The conventions' names of providers without a preset, by the end of their host names.
 const OTHERS: [(&str, &str); 5] = [
     (".services.ai.azure.com", "azure.ai.inference"),
     ("aiplatform.googleapis.com", "gcp.vertex_ai"),
@@ -44,7 +44,7 @@ impl Attributes {
         value.into_iter().for_each(|value| self.text(key, value));
     }
 
-    /// Whole numbers of 64 bits are texts in the JSON of protocol buffers.
+    /// Adds a whole number. JSON of protocol buffers writes 64-bit integers as text.
     fn whole(&mut self, key: &str, value: u64) {
         self.0.push(json!({ "key": key, "value": { "intValue": value.to_string() } }));
     }
@@ -69,7 +69,7 @@ impl Attributes {
     }
 }
 
-/// What each request says of its sender.
+/// The description of the sender in each request.
 pub(super) fn resource(instance: &str) -> Value {
     let mut attributes = Attributes::default();
     attributes.text("service.name", "rerouter");
@@ -91,7 +91,7 @@ pub(super) fn export(resource: &Value, calls: &[CallTrace]) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// The span of a call, and one for each attempt.
+/// The span of a call, and one span for each attempt.
 fn spans(call: &CallTrace) -> Vec<Value> {
     let operation = operation(&call.head.endpoint);
     let mut spans = vec![call_span(call, operation)];
@@ -137,7 +137,7 @@ fn call_span(call: &CallTrace, operation: &str) -> Value {
     })
 }
 
-/// What only this gateway knows of a call.
+/// Adds the attributes that only this gateway has.
 fn of_gateway(head: &Head, attributes: &mut Attributes) {
     attributes.text("rerouter.request_id", head.id.as_str());
     attributes.text("rerouter.endpoint", &head.endpoint);
@@ -202,12 +202,12 @@ fn attempt_span(
     })
 }
 
-/// `chat gpt-4o`.
+/// The name of a span, such as `chat gpt-4o`.
 fn name(operation: &str, model: &str) -> String {
     format!("{operation} {model}")
 }
 
-/// The operation of an endpoint; one that the conventions do not know has its own name.
+/// The operation of an endpoint in the conventions, or the endpoint's own name if they lack it.
 fn operation(endpoint: &str) -> &str {
     match Endpoint::named(endpoint) {
         Some(known) if known.generates() => "chat",
@@ -216,13 +216,13 @@ fn operation(endpoint: &str) -> &str {
     }
 }
 
-/// What failed, as one word or a status: an error has at most a detail after its word.
+/// The failure as one word or a status. In an error, a detail may follow after the word.
 fn error_type(error: Option<&str>, status: u16) -> Option<String> {
     let word = error.map(|error| error.split(':').next().unwrap_or_default().to_owned());
     word.or_else(|| (status >= 400).then(|| status.to_string()))
 }
 
-/// The name of a provider in the conventions; without one, its name in the document.
+/// The provider's name in the conventions, or its name in the document if they lack it.
 fn provider_name(provider: &Provider) -> &str {
     known_name(&provider.base.host).unwrap_or(&provider.name)
 }
@@ -232,7 +232,7 @@ fn known_name(host: &str) -> Option<&'static str> {
     Preset::of_host(host).and_then(|preset| preset.convention).or_else(other)
 }
 
-/// A time as nanoseconds since the epoch, which are a text.
+/// A time in nanoseconds since the epoch, as text.
 fn nanos(at: Timestamp, after: Duration) -> String {
     let after = i128::try_from(after.as_nanos()).unwrap_or(0);
     (at.as_nanosecond() + after).to_string()

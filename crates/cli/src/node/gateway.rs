@@ -118,7 +118,8 @@ impl GatewayClient {
             request = request.header(name, value);
         }
         let answer = request.send(body).map_err(|error| cause(&error))?;
-        // Of the clock by which signatures are judged. `Date` is of the gateway's machine.
+        // The clock by which signatures are checked: the time in the request id. `Date` is by the
+        // clock of the gateway's machine.
         let id = answer.headers().get("x-request-id").and_then(|id| id.to_str().ok());
         let at = id.and_then(RequestId::parse).and_then(|id| id.at());
         let status = answer.status().as_u16();

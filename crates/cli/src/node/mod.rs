@@ -19,8 +19,9 @@ use self::signals::Stop;
 use super::output::print_error;
 use rerouter_core::config::Env;
 
-/// Runs until it is stopped. Exit codes: 0 stopped; 1 stopped by a second signal; 2 wrong options,
-/// a refused first registration, or another process with the same node.
+/// Runs until it is stopped. Exit codes: 0 if it was stopped; 1 if a second signal stopped it; 2
+/// for wrong options, a refused first registration, or another process that reports as the same
+/// node.
 pub(super) fn run(arguments: &NodeArguments, env: &Env<'_>) -> ExitCode {
     let ended =
         Reporter::new(arguments, env).and_then(|mut reporter| reporter.run(&Stop::on_signals()?));

@@ -124,7 +124,8 @@ impl Reporter {
                     continue;
                 }
                 Reply::Refused(_, why) if self.accepted.is_none() => return Err(why),
-                // It was accepted before: a clock, a secret or an enrolment may be restored.
+                // The node was accepted before: the operator may restore a clock, a secret or an
+                // enrolment.
                 Reply::Refused(_, why) => log(&format!("cannot register again, retrying: {why}")),
                 Reply::Unregistered => {}
                 Reply::Unavailable(why) => log(&format!("cannot register yet: {why}")),
@@ -227,7 +228,7 @@ impl Reporter {
         }
     }
 
-    /// Probes the server for a heartbeat. Its models are asked for each time.
+    /// Probes the server for a heartbeat. Reads its list of models each time.
     fn prepare(&mut self, state: &mut ServerState) -> HeartbeatSent {
         let (status, models) = match self.upstream.probe() {
             Ok(status) => {
@@ -294,7 +295,8 @@ impl Reporter {
                 Reply::Accepted => gateway_knows = true,
             }
             load = self.upstream.load();
-            // Idle twice: a request that the gateway sent just before it knew may still arrive.
+            // Idle twice in a row, because a request that the gateway sent before it knew may still
+            // arrive.
             let is_idle = gateway_knows && load == Some(ServerLoad::default());
             idle = if is_idle { idle + 1 } else { 0 };
             if idle == 2 || Instant::now() >= end {

@@ -56,7 +56,8 @@ fn capabilities(known: [(&'static str, bool); 4]) -> Vec<&'static str> {
     known.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
 }
 
-/// llama.cpp's `/props`. Its grammar makes any model write JSON.
+/// Reads llama.cpp's `/props`. JSON output is always possible, because its grammar makes any model
+/// write JSON.
 pub(super) fn llama_cpp_props(props: &Value) -> LlamaCppProps {
     let flag = |field: &str| props.pointer(field).and_then(Value::as_bool);
     let tools =
@@ -79,7 +80,7 @@ pub(super) fn llama_cpp_props(props: &Value) -> LlamaCppProps {
     }
 }
 
-/// llama.cpp's `/slots`: how many are taken. It does not say who waits for one.
+/// Reads llama.cpp's `/slots`: the number of busy slots. Waiting requests are not reported there.
 pub(super) fn llama_cpp_slots(slots: &Value) -> Option<ServerLoad> {
     let taken: Option<Vec<bool>> =
         slots.as_array()?.iter().map(|slot| slot.get("is_processing")?.as_bool()).collect();
@@ -87,8 +88,8 @@ pub(super) fn llama_cpp_slots(slots: &Value) -> Option<ServerLoad> {
     Some(ServerLoad { running: u64::try_from(running).unwrap_or(u64::MAX), queued: 0 })
 }
 
-/// Ollama's `/api/show`. The context is the `num_ctx` of the model's file, at most the context of
-/// its architecture.
+/// Reads Ollama's `/api/show`. The context is the `num_ctx` in the model's file, at most the
+/// context of its architecture.
 pub(super) fn ollama_model(answer: &Value) -> OllamaModel {
     let architecture = || {
         let info = answer.get("model_info")?;

@@ -1,4 +1,4 @@
-//! Answers in the shapes that servers write them.
+//! Answers in the formats of the servers.
 
 use serde_json::json;
 

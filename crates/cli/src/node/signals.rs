@@ -11,15 +11,14 @@ use super::super::output::print_error;
 pub(super) struct Stop(Receiver<()>);
 
 impl Stop {
-    /// Listens on a thread of its own, so that the second signal ends the process whatever it
-    /// waits for.
+    /// Listens on a separate thread, so that the second signal ends the process at any time.
     pub(super) fn on_signals() -> Result<Stop, String> {
         let (sender, receiver) = channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| error.to_string())?;
-        // Registered before this returns: no signal is missed.
+        // The handlers are registered before this returns, so that no signal is missed.
         let guard = runtime.enter();
         let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
@@ -47,7 +46,7 @@ impl Stop {
         Ok(Stop(receiver))
     }
 
-    /// Waits; returns whether the node has to stop.
+    /// Waits. Returns whether the node has to stop.
     pub(super) fn wait(&self, wait: Duration) -> bool {
         !matches!(self.0.recv_timeout(wait), Err(RecvTimeoutError::Timeout))
     }

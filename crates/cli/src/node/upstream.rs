@@ -1,5 +1,5 @@
 //! The server beside a node: its models, their capabilities, and its load. All servers list their
-//! models as OpenAI does; the rest each reports in its own way.
+//! models in OpenAI's format. Each kind reports the rest in its own way.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -34,7 +34,7 @@ pub(super) struct Upstream {
     kind: Option<ServerKind>,
     llama_cpp: LlamaCppProps,
     ollama_models: HashMap<String, OllamaModel>,
-    /// Models that cannot be reported, as they were logged last.
+    /// The models that cannot be reported, in the text that was logged last.
     unreportable: Vec<String>,
 }
 
@@ -43,11 +43,11 @@ pub(super) struct Upstream {
 enum ServerKind {
     LlamaCpp,
     Ollama,
-    /// vLLM, SGLang and others: the list and the metrics say it all.
+    /// vLLM, SGLang and others: their list and metrics have everything.
     Other,
 }
 
-/// What a probe found.
+/// The result of a probe.
 pub(super) struct ServerStatus {
     /// The models in the form of a registration.
     pub(super) models: Vec<Value>,
@@ -82,12 +82,12 @@ impl Upstream {
         })
     }
 
-    /// The key that the server asks for.
+    /// The API key of the server.
     pub(super) fn api_key(&self) -> Option<&Secret> {
         self.api_key.as_ref()
     }
 
-    /// Asks for models and load, for [`NODE_QUERY_TIMEOUT`] at most.
+    /// Asks for models and load, within [`NODE_QUERY_TIMEOUT`].
     pub(super) fn probe(&mut self) -> Result<ServerStatus, ProbeError> {
         let until = Instant::now() + NODE_QUERY_TIMEOUT;
         let listed = self.list_models(until).inspect_err(|_| self.kind = None)?;
@@ -121,7 +121,8 @@ impl Upstream {
         }
     }
 
-    /// Recognizes the server by what only its kind answers; `None` if it does not answer in time.
+    /// Recognizes the kind of server by answers that only this kind has; `None` if it does not
+    /// answer in time.
     fn recognize(&self, listed: &[Value], until: Instant) -> Option<ServerKind> {
         if listed.iter().any(|model| model.get("max_model_len").is_some()) {
             return Some(ServerKind::Other);
@@ -131,7 +132,7 @@ impl Upstream {
             Err(ProbeError::Unavailable(_)) => Some(Value::Null),
             Err(ProbeError::Timeout(_)) => None,
         };
-        // First, because llama.cpp answers some of Ollama's requests too.
+        // llama.cpp is checked first, because it answers some of Ollama's requests too.
         let props = asked(&self.root("/props"))?;
         if ["default_generation_settings", "total_slots"]
             .iter()
@@ -157,7 +158,7 @@ impl Upstream {
             .or_else(|| llama_cpp_slots(&self.get(&self.root("/slots"), until).ok()?))
     }
 
-    /// Ollama does not report requests; but without a loaded model none runs.
+    /// Ollama does not report requests, but if no model is loaded, none is running.
     fn probe_ollama(&mut self, listed: &[Value], until: Instant) -> Option<ServerLoad> {
         let digests = self
             .get(&self.root("/api/tags"), until)
@@ -196,7 +197,7 @@ impl Upstream {
         self.ask(&self.root("/metrics"), None, until).ok().and_then(|text| metrics_load(&text))
     }
 
-    /// The models to report, each once, as many as a node may have.
+    /// The models to report, without duplicates, up to the number that a node may have.
     fn describe(&mut self, listed: &[Value]) -> Vec<Value> {
         let (mut models, mut names, mut unreportable): (Vec<Value>, Vec<&str>, Vec<String>) =
             (Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Which models are reported.
+//! Selection of the models to report.
 
 use super::*;
 

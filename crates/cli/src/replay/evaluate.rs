@@ -1,5 +1,5 @@
-//! `rerouter replay evaluate`: what a document would have done to captured traffic, asked of a
-//! gateway or decided here from a corpus.
+//! `rerouter replay evaluate`: what a document would have done to captured traffic. A gateway
+//! evaluates its captures, or a corpus is evaluated here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ impl EvaluateArguments {
         }
     }
 
-    /// Writes the file for CI, if one is asked for. `failure` is why there is no report.
+    /// Writes the file for CI, if it is requested. `failure` is the reason why there is no report.
     fn write_junit(
         &self,
         verdicts: &[GateVerdict],
@@ -116,7 +116,7 @@ pub(super) fn run(
     let mut report = match evaluated {
         Ok(report) => report,
         Err(failure) => {
-            // CI must not read the file of an earlier run.
+            // Otherwise CI could read the file of an earlier run.
             if let CommandFailure::Usage(why) | CommandFailure::Gateway(why) = &failure {
                 arguments.write_junit(&[], Some(why))?;
             }
@@ -173,14 +173,14 @@ fn online(
     report.ok_or_else(|| CommandFailure::Gateway("the answer ended before its report".to_owned()))
 }
 
-/// Captures arrive newest first, and their number is unknown, so there is no bar.
+/// A text instead of a bar: captures arrive newest first, and their number is unknown.
 fn progress_text(line: &Value) -> String {
     let [done, changed, reached] = ["done", "changed", "reached"].map(|name| text(line.get(name)));
     let back = reached.split('.').next().unwrap_or_default();
     format!("{done} captures, {changed} changed, back to {back}")
 }
 
-/// Decides the captures of a corpus here.
+/// Decides the captures of a corpus without a gateway.
 fn offline(
     arguments: &EvaluateArguments,
     corpus: &Path,
@@ -224,7 +224,7 @@ fn offline(
     serde_json::to_value(report).map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
-/// Refuses options that only a gateway can serve.
+/// Refuses options that need a gateway.
 fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<(), CommandFailure> {
     let usage = |why: &str| Err(CommandFailure::Usage(why.to_owned()));
     if !arguments.filters.given(now)?.is_empty() {

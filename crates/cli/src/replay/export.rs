@@ -10,7 +10,7 @@ use super::super::records::for_each_record;
 use super::captures::{CAPTURES, path};
 use rerouter_captures::capture::record::Capture;
 
-/// What became of the captures of the list.
+/// Counts of the listed captures by their outcome.
 #[derive(Default)]
 struct ExportCounts {
     written: u64,
@@ -65,7 +65,8 @@ fn export_one(
     let answer = client.get(&path(id)?, &[])?;
     match answer.status {
         404 => counts.deleted += 1,
-        // This capture is damaged, or its bodies are on another gateway; the others need not be.
+        // Only this capture is damaged, or has its bodies on another gateway; the others may be
+        // readable.
         409 => counts.unreadable += 1,
         503 if answer.forbids_retry => counts.unreadable += 1,
         _ => {

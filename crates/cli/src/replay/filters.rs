@@ -59,7 +59,7 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// The query of the API, with ids for names. Ages are counted back from `now`.
+    /// The query for the API, in which names are replaced by ids. Ages are counted back from `now`.
     pub(crate) fn query(
         &self,
         client: &ApiClient,
@@ -76,7 +76,7 @@ impl Filters {
         Ok(query)
     }
 
-    /// What is given, with names as they are.
+    /// The filters that are set, with names not replaced.
     pub(super) fn given(
         &self,
         now: Timestamp,

@@ -9,7 +9,7 @@ use super::captures::number;
 use super::report::{changed_share, cost_increase, percent, routed, unpriced};
 use rerouter_core::evaluate::share;
 
-/// A quotient of two sums may exceed a bound that it meets by this much.
+/// Tolerance for rounding, when a quotient of two sums is compared with a bound.
 const ROUNDING: f64 = 1e-9;
 
 #[derive(Args)]
@@ -36,7 +36,7 @@ pub(super) struct Bounds {
 #[derive(Debug, PartialEq)]
 pub(super) struct GateVerdict {
     pub(super) name: &'static str,
-    /// Why the bound is broken, if it is.
+    /// Why the bound is broken; `None` if it is not.
     pub(super) broken: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     share::read(text).ok_or_else(|| format!("has to be {}", share::SPELLINGS))
 }
 
-/// Captures that would go elsewhere at an unknown difference in cost.
+/// Number of captures that would go elsewhere and whose difference in cost is unknown.
 fn unknown_increases(report: &Value) -> f64 {
     let changes = report.get("by_change").and_then(Value::as_array);
     changes.into_iter().flatten().map(|change| number(change, "/unpriced")).sum()
@@ -98,7 +98,7 @@ fn too_many_changed(report: &Value, most: f64) -> Option<String> {
     })
 }
 
-/// An unknown cost breaks the bound too: it might exceed it.
+/// Breaks the bound also if a cost is unknown, because it might exceed the bound.
 fn too_expensive(report: &Value, most: f64) -> Option<String> {
     let (increase, unknown) = (cost_increase(report), unknown_increases(report));
     if increase > most + ROUNDING {
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// `unpriced`: how many of those that changed have no known difference in cost.
+    /// `unpriced`: number of changed captures whose difference in cost is unknown.
     fn report(
         evaluated: u64,
         changed: u64,
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(broken(&bounds, &report(100, 0, 0, 1.0, 1.06, 0)), ["max-cost-increase"]);
         assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.1, 0)), ["max-cost-increase"]);
         assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.0, 0)), [""; 0]);
-        // What cannot be judged does not pass.
+        // A bound that cannot be checked counts as broken.
         let unknown = report(100, 1, 0, 1.0, 1.0, 1);
         assert_eq!(broken(&bounds, &unknown), ["max-cost-increase"]);
         let why = bounds.judge(&unknown).pop().and_then(|verdict| verdict.broken).unwrap();

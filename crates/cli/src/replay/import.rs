@@ -13,9 +13,9 @@ use super::captures::CAPTURES;
 use super::corpus::{CorpusPosition, for_each_line};
 use rerouter_gateway::IMPORT_BODY;
 
-/// Bytes that `rerouter replay import` sends at once; a larger line goes alone.
+/// Most bytes that `rerouter replay import` sends at once; a larger line is sent alone.
 const IMPORT_PART: usize = 4 << 20;
-/// Tries of `rerouter replay import` to send a part while the gateway is busy.
+/// How often `rerouter replay import` tries to send a part while the gateway is busy.
 const IMPORT_TRIES: usize = 10;
 /// Longest wait between these tries.
 const IMPORT_WAIT: Duration = Duration::from_secs(30);
@@ -32,8 +32,8 @@ const COUNTS: [(&str, &str); 4] = [
 #[derive(Default)]
 struct ImportCounts([u64; 4]);
 
-/// Imports a file in batches. If one fails, those before it stay imported, and the same call goes
-/// on from there. A line that is too large for the gateway is counted as refused.
+/// Imports a file in batches. If one fails, the earlier ones stay imported, and a repeat of the
+/// call continues from there. A line that is too large for the gateway counts as refused.
 pub(super) fn import(
     client: &ApiClient,
     file: &Path,
@@ -78,7 +78,7 @@ struct Upload<'a> {
     progress: ProgressLine,
     counts: ImportCounts,
     batch: Vec<u8>,
-    /// Number of the first of them in the file.
+    /// The line number, in the file, of the batch's first line.
     first_line: u64,
 }
 
@@ -102,7 +102,7 @@ impl Upload<'_> {
         Ok(())
     }
 
-    /// Sends a batch. The gateway runs one import at a time: while it is busy, waits and retries.
+    /// Sends a batch. While the gateway is busy with another import, waits and tries again.
     #[expect(clippy::disallowed_methods, reason = "a command that has nothing else to do")]
     fn post(&self, batch: &[u8]) -> Result<ApiResponse, CommandFailure> {
         let path = format!("{CAPTURES}/import");
@@ -117,8 +117,7 @@ impl Upload<'_> {
         self.client.post_lines(&path, &self.query, batch)
     }
 
-    /// Adds to a refusal where in the file the batch begins: the gateway counts from its first
-    /// line.
+    /// Adds the batch's first line to a refusal, because the gateway counts lines within the batch.
     fn locate(&self, failure: CommandFailure) -> CommandFailure {
         match failure {
             CommandFailure::Gateway(why) => CommandFailure::Gateway(format!(

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::gate::GateVerdict;
 
-/// The XML of a gate. `failure` is why there was no report to judge.
+/// The XML for a gate. `failure` is the reason why there was no report to judge.
 pub(super) fn render(verdicts: &[GateVerdict], failure: Option<&str>) -> String {
     let broken = verdicts.iter().filter(|verdict| !verdict.holds()).count();
     let (tests, errors) =

@@ -19,7 +19,7 @@ pub(super) fn list(
     limit: u64,
     json: bool,
 ) -> Result<(), CommandFailure> {
-    // Id and time are always shown, then the outcome counts most.
+    // Id and time are always shown. Of the other columns the outcome is the most important.
     let is_brief = times::are_brief(terminal::width());
     let mut titles = TITLES;
     if is_brief {

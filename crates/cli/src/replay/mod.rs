@@ -1,5 +1,5 @@
-//! `rerouter replay`: captures of a gateway from a shell, and what another document would do to
-//! them.
+//! `rerouter replay`: works with a gateway's captures, and predicts what another document would do
+//! to them.
 
 mod captures;
 mod corpus;

@@ -91,7 +91,7 @@ fn listed<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Where captures go instead. A change with several reasons has a row for each.
+/// The targets to which captures would go instead. A change with several reasons has several rows.
 fn changes(report: &Value) -> TextTable {
     let mut table = TextTable::new(&["FROM", "TO", "COUNT", "COST", "WHY"]);
     for change in listed(report, "by_change") {
@@ -120,7 +120,7 @@ fn shift(report: &Value) -> TextTable {
     table
 }
 
-/// The costs, and how far they are known.
+/// The costs, and how much of them is known.
 fn costs(report: &Value) -> String {
     let amount = |pointer: &str| dollars(Some(number(report, pointer)));
     let (before, after) = (amount("/cost/before"), amount("/cost/after"));
@@ -142,7 +142,7 @@ fn costs(report: &Value) -> String {
     out
 }
 
-/// Captures that say less, or nothing.
+/// The captures that were left out or are inexact.
 fn left_out(report: &Value) -> String {
     let at = |pointer: &str| text(report.pointer(pointer));
     let mut out = format!(

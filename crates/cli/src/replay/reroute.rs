@@ -22,7 +22,7 @@ pub(super) fn reroute(
     let mut reroute = answer.json().unwrap_or_default();
     let new_id = reroute.get("new_id").and_then(Value::as_str).map(str::to_owned);
     let failed = || Err(refusal(answer.status, &answer.text, None));
-    // If only the provider failed, there is a new capture to show all the same.
+    // If only the provider failed, there is still a new capture to show.
     if answer.status != 200 && new_id.is_none() {
         return failed();
     }
@@ -47,7 +47,7 @@ pub(super) fn reroute(
     if answer.status == 200 { printed } else { failed() }
 }
 
-/// Compares the decisions alone, if there is no new capture.
+/// Compares only the decisions, if there is no new capture.
 fn compare_decisions(reroute: &Value) -> Value {
     let rows = ["provider", "model", "recipe", "rule", "revision"].map(|name| {
         let at = |decision: &str| {

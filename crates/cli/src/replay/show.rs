@@ -9,7 +9,7 @@ use super::super::records::text;
 use super::super::table::{TextTable, clean};
 use super::captures::{dollars, path, rule, target};
 
-/// Fields of a capture that are shown as they are.
+/// Fields of a capture that are shown unchanged.
 const FIELDS: [&str; 12] = [
     "id",
     "created_at",
@@ -99,7 +99,7 @@ fn listed<'a>(capture: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Val
     capture.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// A body as text. Of a stream, the answer that it amounts to.
+/// A body as text, for a stream the assembled answer.
 fn body(capture: &Value, side: &str) -> String {
     let at = |name: &str| capture.get(side)?.get(name).filter(|value| !value.is_null());
     let body = match (at("assembled"), at("body"), at("body_base64")) {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::providers::FoundProvider;
 
-/// The routing document for these providers: `auto` tries them in order, the usual names of their
-/// models lead to them, and any model may be asked for as `provider/model`.
+/// The routing document for these providers: `auto` tries them in order, and both the usual names
+/// of their models and `provider/model` can be requested.
 pub(crate) fn routing_document(found: &[FoundProvider]) -> String {
     let mut text = String::from(
         "# The routing document: which model answers which request. Read again when it changes.\n\
@@ -57,11 +57,11 @@ pub(crate) fn routing_document(found: &[FoundProvider]) -> String {
     text
 }
 
-/// The usual addresses of clients, and of metrics and probes.
+/// The default addresses for clients, and for metrics and probes.
 pub(crate) const ADDRESSES: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:9090"];
 
-/// A server document with these values; what it leaves out has its default.
-/// `allowed` are the variables that the routing document may use, if not the usual ones.
+/// A server document with these values; all other keys keep their defaults. `allowed` are the
+/// variables that the routing document may use, if the default ones are not enough.
 pub(crate) fn server_document(
     [listen, metrics]: [&str; 2],
     data_dir: &str,
@@ -82,7 +82,7 @@ pub(crate) fn server_document(
     )
 }
 
-/// A text in quotes: JSON is YAML.
+/// A text in quotes. A JSON string is also a YAML string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -106,7 +106,7 @@ mod tests {
             let read = config::read_routing("made", &text, &server, &env, None);
             read.unwrap_or_else(|problems| panic!("{text}\n{problems:?}"));
         }
-        // A key with a budget may use each model that `auto` leads to.
+        // A key with a budget may use every model that `auto` leads to, because each has a price.
         for known in known() {
             let found = FoundProvider::wanted(known, &env, &[]);
             let target = format!("{}/{}", known.name, found.model);

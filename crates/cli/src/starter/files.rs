@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::failure::CommandFailure;
 
-/// The server and the routing document in a directory. Documents that are there are replaced with
-/// `force` only.
+/// The paths of the server and the routing document in a directory. An error without `force` if one
+/// of them exists.
 pub(crate) fn files(dir: &Path, force: bool) -> Result<[PathBuf; 2], CommandFailure> {
     let files = ["rerouter.yaml", "routing.yaml"].map(|name| dir.join(name));
     if let Some(file) = files.iter().find(|file| file.exists() && !force) {
@@ -17,7 +17,7 @@ pub(crate) fn files(dir: &Path, force: bool) -> Result<[PathBuf; 2], CommandFail
     Ok(files)
 }
 
-/// Writes a document, and makes its directory.
+/// Writes a document, and creates its directory.
 pub(crate) fn write(file: &Path, text: &str) -> Result<(), CommandFailure> {
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir).map_err(|error| failed(dir, &error))?;

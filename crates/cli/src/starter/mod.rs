@@ -1,5 +1,5 @@
-//! A first configuration: the providers that the environment has keys for, and a routing document
-//! for them. `serve` without documents runs it, `init` writes it.
+//! A first configuration: providers for which the environment has keys, and a routing document for
+//! them. `serve` without documents runs it, `init` writes it.
 
 mod document;
 mod files;
@@ -13,7 +13,7 @@ pub(super) use self::files::{files, write};
 pub(super) use self::providers::{FoundProvider, known};
 use rerouter_core::config::{self, Env, Server};
 
-/// The known providers that are there. `own` are the addresses of the gateway to be.
+/// The known providers that are available. `own` are the addresses of the future gateway.
 pub(super) fn find(env: &Env<'_>, own: &[SocketAddr]) -> Vec<FoundProvider> {
     let is_set = |name: &str| env(name).is_some_and(|value| !value.trim().is_empty());
     let found = known().filter_map(|known| match known.key_variable {
@@ -23,8 +23,8 @@ pub(super) fn find(env: &Env<'_>, own: &[SocketAddr]) -> Vec<FoundProvider> {
     found.collect()
 }
 
-/// Gives a server without a routing document that of the providers that are found. Returns them;
-/// `None` if it has one.
+/// Sets the routing document of a server without one, from the providers that are found. Returns
+/// these; `None` if the server has a routing document.
 pub(super) fn adopt(server: &mut Server, env: &Env<'_>) -> Option<Vec<FoundProvider>> {
     if server.routing.store || config::routing_path(server).is_some() {
         return None;

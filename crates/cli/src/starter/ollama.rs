@@ -9,13 +9,13 @@ use super::providers::FoundProvider;
 use rerouter_core::config::Env;
 use rerouter_routing::Preset;
 
-/// Longest wait for an Ollama that may be there: it delays a start without configuration.
+/// Longest wait for an answer of Ollama, because it delays a start without configuration.
 const OLLAMA_ANSWER: Duration = Duration::from_millis(700);
 
-/// Where Ollama listens by default.
+/// The default address of Ollama.
 const ADDRESS: &str = "127.0.0.1:11434";
 
-/// The server at `OLLAMA_HOST`, else at its usual port, if it answers and has a model.
+/// The server at `OLLAMA_HOST`, else at Ollama's default port, if it answers and has a model.
 pub(super) fn find(known: &'static Preset, env: &Env<'_>) -> Option<FoundProvider> {
     let host = env("OLLAMA_HOST").filter(|host| !host.trim().is_empty());
     let root = root(host.as_deref().unwrap_or(ADDRESS));
@@ -28,7 +28,7 @@ pub(super) fn find(known: &'static Preset, env: &Env<'_>) -> Option<FoundProvide
         .filter_map(|model| model.get("name")?.as_str())
         .filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic()) && !name.contains("${"))
         .collect();
-    // A model for embeddings answers no chat.
+    // An embedding model cannot chat.
     let model = models.iter().find(|name| !name.contains("embed")).or(models.first())?;
     Some(FoundProvider {
         known,
@@ -38,8 +38,8 @@ pub(super) fn find(known: &'static Preset, env: &Env<'_>) -> Option<FoundProvide
     })
 }
 
-/// The root URL of an address as `OLLAMA_HOST` has it: with or without a scheme and a port. A
-/// server that listens on all addresses is asked on this machine's own.
+/// The root URL for a value of `OLLAMA_HOST`, with or without a scheme and a port. For a server
+/// that listens on all addresses, the URL has this machine's own address.
 fn root(host: &str) -> String {
     let host = host.trim().trim_end_matches('/');
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));

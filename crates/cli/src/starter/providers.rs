@@ -1,4 +1,4 @@
-//! The providers that a first configuration may have, and how they are found.
+//! The providers that a first configuration may have, and how they are detected.
 
 use std::net::SocketAddr;
 
@@ -14,18 +14,18 @@ pub(crate) fn known() -> impl Iterator<Item = &'static Preset> {
 #[derive(Clone, Debug)]
 pub(crate) struct FoundProvider {
     pub(crate) known: &'static Preset,
-    /// As the document has it; `None`: the preset's.
+    /// The base URL for the document; `None`: the preset's.
     pub(super) base_url: Option<String>,
     /// The model that `auto` leads to.
     pub(crate) model: String,
-    /// Where it was found, for people.
+    /// Where the provider was found, for people.
     pub(crate) place: String,
 }
 
 impl FoundProvider {
-    /// A known provider, whether or not it is there. A base URL in the variable that its SDK reads
-    /// is used unless it leads to one of the gateway's `own` addresses, as in a shell that is set
-    /// up for its clients.
+    /// A known provider, available or not. A base URL in the variable that its SDK reads is used,
+    /// unless it leads to one of the gateway's `own` addresses, as in a shell that is set up for
+    /// the gateway's clients.
     pub(crate) fn wanted(
         known: &'static Preset,
         env: &Env<'_>,
@@ -78,7 +78,7 @@ mod tests {
             let env = |name: &str| match name {
                 "OPENAI_API_KEY" => Some("k".to_owned()),
                 "OPENAI_BASE_URL" => Some(url.to_owned()),
-                // Where nothing listens.
+                // No server listens at this address.
                 "OLLAMA_HOST" => Some("127.0.0.1:1".to_owned()),
                 _ => None,
             };

@@ -1,4 +1,4 @@
-//! The form of an agent, and what it asks for.
+//! The form of an agent, and how it is read.
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use super::super::form::Form;
 use super::super::form_state::{FormState, Input, pairs_of, pairs_text};
 use rerouter_base::error::{Error, Result};
 
-/// Default fields with an input of their own; the others are written as JSON.
+/// Default fields with their own input; the other fields are written as JSON.
 const NUMBERS: [(&str, &str, &str); 3] = [
     ("temperature", "Temperature", "0 to 2"),
     ("top_p", "Top p", "0 to 1"),
@@ -26,7 +26,7 @@ pub(super) async fn aliases(call: &PageCall<'_>) -> Vec<String> {
     names.filter(|name| !name.starts_with("agent/")).map(str::to_owned).collect()
 }
 
-/// The inputs. `agent` is null for a new one.
+/// The inputs. `agent` is null for a new agent.
 pub(super) fn inputs(state: &FormState<'_>, agent: &Value, aliases: &[String]) -> Markup {
     let text = |name: &str| agent.get(name).and_then(Value::as_str).unwrap_or_default();
     let default = |name: &str| match agent.pointer(&format!("/defaults/{name}")) {
@@ -77,13 +77,13 @@ pub(super) fn inputs(state: &FormState<'_>, agent: &Value, aliases: &[String]) -
     }
 }
 
-/// The metadata as lines.
+/// The metadata as lines of text.
 fn metadata(agent: &Value) -> String {
     let pairs = agent.get("metadata").map(BTreeMap::deserialize).and_then(Result::ok);
     pairs_text(&pairs.unwrap_or_default())
 }
 
-/// The defaults that have no input of their own.
+/// The default fields without their own input.
 fn others(agent: &Value) -> String {
     let mut defaults =
         agent.get("defaults").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -101,7 +101,7 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// The agent that a form describes, with every field.
+/// The agent that a form describes, with all fields.
 pub(super) fn read(form: &Form) -> Result<Map<String, Value>> {
     let text = |name: &str| form.get(name).map(str::trim).filter(|text| !text.is_empty());
     let mut agent = Map::new();
@@ -109,7 +109,7 @@ pub(super) fn read(form: &Form) -> Result<Map<String, Value>> {
         agent.insert(name.to_owned(), json!(text(name).unwrap_or_default()));
     }
     for name in ["description", "instructions"] {
-        // What was written stays as it is; only nothing is null.
+        // The text is not trimmed, but blank text is null.
         let written = form.get(name).filter(|text| !text.trim().is_empty());
         agent.insert(name.to_owned(), json!(written));
     }
@@ -131,7 +131,7 @@ pub(super) fn read(form: &Form) -> Result<Map<String, Value>> {
     Ok(agent)
 }
 
-/// A number; other text as it is, which the API refuses by the field's name.
+/// A number. Other text is passed on, so that the API refuses it and names the field.
 fn number(text: &str) -> Value {
     let whole = text.parse::<i64>().map(Value::from);
     whole.or_else(|_| text.parse::<f64>().map(Value::from)).unwrap_or_else(|_| json!(text))

@@ -1,4 +1,4 @@
-//! `/console/agents`, and a new one.
+//! `/console/agents`: the list, and a new agent.
 
 use http::Method;
 use maud::{Markup, html};
@@ -55,7 +55,7 @@ fn row(agent: &Value) -> Markup {
     }
 }
 
-/// Whether it answers as a model everywhere.
+/// Shows whether the last author of the agent had a credential.
 pub(super) fn trusted(agent: &Value) -> Markup {
     match agent.get("trusted").and_then(Value::as_bool) {
         Some(true) => pieces::badge("ok", "trusted"),
@@ -65,7 +65,7 @@ pub(super) fn trusted(agent: &Value) -> Markup {
 
 /// `GET /console/agents/new`
 pub(in super::super) async fn blank(call: PageCall<'_>) -> ApiResult {
-    // Asks for AGENT's key before anything is written.
+    // Asks for the AGENT key before the user writes anything.
     call.get("/v1/agents?limit=1").await?;
     call.page(NEW, Tab::Agents, form(FormState::default(), &aliases(&call).await))
 }

@@ -1,4 +1,4 @@
-//! Agents. AGENT has keys of its own: where it is enforced, its pages ask for one.
+//! Agents. AGENT has its own keys: if AGENT is enforced, these pages ask for one.
 
 mod form;
 mod list;

@@ -1,4 +1,4 @@
-//! `/console/agents/{id}`: one agent, changed, tried and deleted.
+//! `/console/agents/{id}`: shows, changes, tries and deletes one agent.
 
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderValue, Method};
@@ -16,7 +16,7 @@ use rerouter_base::error::{Error, Result};
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
 
-/// An agent as it is now, with its entity tag.
+/// An agent in its current state, with its entity tag.
 struct ShownAgent {
     agent: Value,
     etag: String,
@@ -46,7 +46,7 @@ pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
     shown(&call, FormState::default(), html! {}).await
 }
 
-/// `POST /console/agents/{id}`: 412 if somebody changed it since the page was made.
+/// `POST /console/agents/{id}`: 412 if somebody has changed the agent since the page was made.
 pub(in super::super) async fn change(call: PageCall<'_>) -> ApiResult {
     let (sent, before) = (call.form()?, ShownAgent::read(&call).await?);
     let changed = match read(&sent) {
@@ -89,7 +89,7 @@ async fn patch(
 ) -> Result<Value> {
     let mut fields = before.agent.as_object().cloned().unwrap_or_default();
     fields.retain(|name, _| wanted.contains_key(name));
-    // Also a patch of nothing is sent: with a credential it makes the agent trusted.
+    // An empty patch is sent too: with a credential it makes the agent trusted.
     let patch = patch_to(&Value::Object(fields), wanted);
     let patch = patch.unwrap_or_else(|| Value::Object(Map::new()));
     let mut request = request(Method::PATCH, &path(call), Some(&patch))?;

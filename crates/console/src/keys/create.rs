@@ -1,4 +1,4 @@
-//! `/console/keys/new`, and the one page that shows a secret.
+//! `/console/keys/new`, and the page that shows a secret once.
 
 use http::{HeaderValue, Method};
 use maud::{Markup, html};
@@ -25,13 +25,13 @@ const TITLE: &str = "New key";
 /// `GET /console/keys/new?interface=`
 pub(in super::super) async fn blank(call: PageCall<'_>) -> ApiResult {
     let interface = interface(&call);
-    // Asks for AGENT's key before anything is written.
+    // Asks for the AGENT key before the user writes anything.
     call.get(&with_query(collection(interface), &[("limit", "1")])).await?;
     call.page(TITLE, Tab::Keys, form(&call, interface, FormState::default()))
 }
 
-/// `POST /console/keys?interface=`: answered with the secret, at no address of its own. The same
-/// form sent twice makes one key.
+/// `POST /console/keys?interface=`: the answer itself shows the secret, without a redirect. Sending
+/// the same form twice makes only one key.
 pub(in super::super) async fn create(call: PageCall<'_>) -> ApiResult {
     let (interface, sent) = (interface(&call), call.form()?);
     let made = match asked(interface, &sent) {
@@ -51,7 +51,7 @@ pub(in super::super) async fn create(call: PageCall<'_>) -> ApiResult {
     }
 }
 
-/// The call of the API that a form asks for.
+/// The API call that a form describes.
 fn asked(interface: Interface, sent: &Form) -> Result<ApiRequest> {
     let text = |name: &str| sent.get(name).map(str::trim).filter(|text| !text.is_empty());
     let mut body = Map::new();
@@ -73,7 +73,7 @@ fn asked(interface: Interface, sent: &Form) -> Result<ApiRequest> {
 
 fn form(call: &PageCall<'_>, interface: Interface, state: FormState<'_>) -> Markup {
     let is_admin = call.is_admin() && interface != Interface::Agent;
-    // The id of this page's request: another one with each page.
+    // The id of this page's request, which is different for each page.
     let once = call.request.extensions().get::<RequestId>().map_or("", RequestId::as_str);
     html! {
         p { (super::title(interface)) }
@@ -103,7 +103,7 @@ fn form(call: &PageCall<'_>, interface: Interface, state: FormState<'_>) -> Mark
     }
 }
 
-/// The scopes that this caller may grant, the least of them checked.
+/// The scopes that this caller may grant. The one with the fewest rights is checked.
 fn scopes(interface: Interface, is_admin: bool, state: &FormState<'_>) -> Markup {
     let (usual, reserved, least): (&[&str], &[&str], &str) = match interface {
         Interface::Pin => (&PIN_SCOPES, &[ADMIN_SCOPE], "user"),
@@ -125,7 +125,7 @@ fn scopes(interface: Interface, is_admin: bool, state: &FormState<'_>) -> Markup
     }
 }
 
-/// What a scope allows, as docs/access.md says it.
+/// What a scope allows, in the words of docs/access.md.
 fn allows(interface: Interface, scope: &str) -> &'static str {
     match (interface, scope) {
         (Interface::Pin, "user") => "keys of PIN of its owner, and the account",
@@ -142,7 +142,7 @@ fn allows(interface: Interface, scope: &str) -> &'static str {
     }
 }
 
-/// The page with a secret: it is shown this once.
+/// The only page that shows the secret.
 pub(super) async fn made_page(call: &PageCall<'_>, interface: Interface, key: &Value) -> Markup {
     let text = |name: &str| key.get(name).and_then(Value::as_str).unwrap_or_default();
     let (id, secret) = (text("id"), text("key"));

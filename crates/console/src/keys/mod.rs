@@ -1,4 +1,4 @@
-//! Keys of the three interfaces: the list, a new one, and one with what can be done about it.
+//! Keys of the three interfaces: the list, a new key, and one key with its actions.
 
 mod create;
 mod list;
@@ -35,7 +35,7 @@ fn collection(interface: Interface) -> &'static str {
     }
 }
 
-/// The page of one key, or a form's action below it.
+/// The path of a key's page, or of a form's action below it.
 fn link(interface: Interface, id: &str, action: &str) -> String {
     format!("/console/keys/{}{action}?interface={}", encode(id), interface.as_str())
 }
@@ -49,7 +49,7 @@ fn title(interface: Interface) -> &'static str {
     }
 }
 
-/// The class of a key's status.
+/// The CSS class of a key's status.
 fn status_class(status: KeyState) -> &'static str {
     match status {
         KeyState::Active => "ok",

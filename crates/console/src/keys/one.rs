@@ -1,4 +1,4 @@
-//! `/console/keys/{id}`: one key, its limits, and what can be done about it.
+//! `/console/keys/{id}`: one key, its limits, and its actions.
 
 use http::Method;
 use maud::{Markup, html};
@@ -28,15 +28,15 @@ const GRACES: [(&str, &str); 5] = [
     ("604800", "a week"),
 ];
 
-/// A page of one key: who asks, in which collection, for which key.
+/// The page of one key: the call, the interface and the key's id.
 struct KeyPage<'a> {
     call: PageCall<'a>,
     interface: Interface,
     id: String,
 }
 
-/// `GET /console/keys/{id}?interface=`. Without an interface, as the audit names keys, it leads to
-/// the one that has the key.
+/// `GET /console/keys/{id}?interface=`. Links in the audit lack the interface; then the page
+/// redirects to the interface that has the key.
 pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
     if call.query("interface").is_some() {
         return KeyPage::new(call).shown(FormState::default(), html! {}).await;
@@ -52,7 +52,7 @@ pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
     Err(Error::not_found("key"))
 }
 
-/// `POST /console/keys/{id}?interface=`: the fields that differ from the key as it is.
+/// `POST /console/keys/{id}?interface=`: changes the fields that differ from the current key.
 pub(in super::super) async fn change(call: PageCall<'_>) -> ApiResult {
     let (page, sent) = (KeyPage::new(call), call.form()?);
     let Some(patch) = patch(&page.read().await?, &sent) else { return page.again() };
@@ -79,8 +79,8 @@ pub(in super::super) async fn revoke(call: PageCall<'_>) -> ApiResult {
     page.after(page.ask(Method::DELETE, query, None).await).await
 }
 
-/// `POST /console/keys/{id}/rotate?interface=`: answered with the new secret, at no address of its
-/// own.
+/// `POST /console/keys/{id}/rotate?interface=`: the answer itself shows the new secret, without a
+/// redirect.
 pub(in super::super) async fn rotate(call: PageCall<'_>) -> ApiResult {
     let (page, sent) = (KeyPage::new(call), call.form()?);
     let grace = sent.get("grace").and_then(|text| text.parse::<u64>().ok());
@@ -91,7 +91,8 @@ pub(in super::super) async fn rotate(call: PageCall<'_>) -> ApiResult {
     }
 }
 
-/// What a form changes, as a merge patch: only what differs, since each field asks for a right.
+/// The changes in a form as a merge patch. It has only fields that differ, since each field needs
+/// its own right.
 fn patch(before: &KeyRecord, sent: &Form) -> Option<Value> {
     let mut patch = Map::new();
     let text = |name: &str| sent.get(name).map(str::trim);
@@ -110,7 +111,7 @@ fn patch(before: &KeyRecord, sent: &Form) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// When it expires, as text; empty if never.
+/// The expiry as text; empty if there is none.
 fn ends(key: &KeyRecord) -> String {
     key.expires_at.map(|at| at.to_string()).unwrap_or_default()
 }
@@ -129,7 +130,7 @@ impl<'a> KeyPage<'a> {
         self.call.read(&format!("{}/{}", collection(self.interface), encode(&self.id))).await
     }
 
-    /// The page after a change, or with its refusal.
+    /// The page after a change, or the form with the refusal.
     async fn after(&self, answer: Result<Value>) -> ApiResult {
         match answer {
             Ok(changed) if changed.get("unconfirmed").is_some() => {
@@ -144,7 +145,7 @@ impl<'a> KeyPage<'a> {
         }
     }
 
-    /// Leads to the page of the key as it is now.
+    /// Redirects to the page of the key in its current state.
     fn again(&self) -> ApiResult {
         self.call.redirect(&link(self.interface, &self.id, ""))
     }

@@ -1,4 +1,4 @@
-//! `/console/nodes`, and the enrolment of a new one.
+//! `/console/nodes`: the list, and the enrolment of a new node.
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};
@@ -15,7 +15,7 @@ use rerouter_records::node::NodeRecord;
 
 const ENROL: &str = "Enrol a node";
 
-/// `GET /console/nodes?after=`. The table is loaded again every few seconds.
+/// `GET /console/nodes?after=`. The table is reloaded every few seconds.
 pub(in super::super) async fn list(call: PageCall<'_>) -> ApiResult {
     let after = call.query("after").unwrap_or_default();
     let (rows, next) = call.list("/v1/nodes", "/console/nodes", &[]).await?;
@@ -69,12 +69,12 @@ fn row(node: &NodeRecord) -> Markup {
 
 /// `GET /console/nodes/new`
 pub(in super::super) async fn blank(call: PageCall<'_>) -> ApiResult {
-    // A refusal comes before anything is written.
+    // Called first, so that a refusal comes before the user writes anything.
     call.get("/v1/nodes?limit=1").await?;
     call.page(ENROL, Tab::Nodes, form(FormState::default()))
 }
 
-/// `POST /console/nodes`: answered with the secret, at no address of its own.
+/// `POST /console/nodes`: the answer itself shows the secret, without a redirect.
 pub(in super::super) async fn create(call: PageCall<'_>) -> ApiResult {
     let sent = call.form()?;
     let mut node = Map::new();

@@ -14,7 +14,7 @@ use super::form_state::unconfirmed;
 use super::{pieces, snippets};
 use rerouter_records::node::{NodeRecord, NodeState};
 
-/// The state of a node, in a colour.
+/// The state of a node as a coloured badge.
 fn state(node: &NodeRecord) -> Markup {
     let kind = match node.state {
         NodeState::Ready => "ok",
@@ -24,7 +24,8 @@ fn state(node: &NodeRecord) -> Markup {
     pieces::badge(kind, node.state.as_str())
 }
 
-/// Requests that the node runs and queues, as it reports, and those from this gateway.
+/// The requests that the node reports as running and as queued, and those that this gateway has
+/// sent.
 fn load(node: &NodeRecord) -> Markup {
     html! { (node.running) " run, " (node.queued) " wait, " (node.inflight) " ours" }
 }

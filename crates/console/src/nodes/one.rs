@@ -15,7 +15,7 @@ use rerouter_core::api::ApiResult;
 use rerouter_records::NodeModel;
 use rerouter_records::node::NodeRecord;
 
-/// `GET /console/nodes/{id}`. Its state is loaded again every few seconds.
+/// `GET /console/nodes/{id}`. The state is reloaded every few seconds.
 pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
     if call.is_fragment() {
         let node = call.read(&path(&call)).await?;
@@ -24,7 +24,7 @@ pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
     shown(&call, html! {}).await
 }
 
-/// `POST /console/nodes/{id}/rotate`: answered with the new secret, at no address of its own.
+/// `POST /console/nodes/{id}/rotate`: the answer itself shows the new secret, without a redirect.
 pub(in super::super) async fn rotate(call: PageCall<'_>) -> ApiResult {
     let path = format!("{}/rotate", path(&call));
     match call.call(Method::POST, &path, Some(&json!({}))).await {
@@ -88,7 +88,7 @@ async fn shown(call: &PageCall<'_>, notice: Markup) -> ApiResult {
     call.page(&node.name, Tab::Nodes, main)
 }
 
-/// What changes by itself.
+/// The parts of the page that are reloaded.
 fn live(node: &NodeRecord) -> Markup {
     html! { (facts(node)) (models(node)) }
 }
@@ -128,7 +128,7 @@ fn facts(node: &NodeRecord) -> Markup {
     }
 }
 
-/// What the node reported of its models.
+/// The models that the node reported.
 fn models(node: &NodeRecord) -> Markup {
     let models = node.registered.iter().flat_map(|registered| &registered.models);
     let models: Vec<&NodeModel> = models.collect();

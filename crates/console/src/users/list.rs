@@ -1,4 +1,4 @@
-//! `/console/users`, and a new one.
+//! `/console/users`: the list, and a new user.
 
 use http::Method;
 use maud::{Markup, html};
@@ -51,7 +51,7 @@ fn row(user: &UserRecord) -> Markup {
 
 /// `GET /console/users/new`
 pub(in super::super) async fn blank(call: PageCall<'_>) -> ApiResult {
-    // A refusal comes before anything is written.
+    // Called first, so that a refusal comes before the user writes anything.
     call.get("/v1/users?limit=1").await?;
     call.page(NEW, Tab::Users, form(FormState::default()))
 }

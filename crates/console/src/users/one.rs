@@ -21,7 +21,7 @@ pub(in super::super) async fn show(call: PageCall<'_>) -> ApiResult {
     shown(&call, FormState::default(), html! {}).await
 }
 
-/// `POST /console/users/{id}`: the fields that differ from the user as it is.
+/// `POST /console/users/{id}`: changes the fields that differ from the current user.
 pub(in super::super) async fn change(call: PageCall<'_>) -> ApiResult {
     let sent = call.form()?;
     let before: UserRecord = call.read(&path(&call)).await?;
@@ -83,7 +83,7 @@ fn patch(before: &UserRecord, sent: &Form) -> Option<Value> {
 async fn shown(call: &PageCall<'_>, state: FormState<'_>, notice: Markup) -> ApiResult {
     let user: UserRecord = call.read(&path(call)).await?;
     let id = &user.id;
-    // The built-in user of ADMIN_API_KEY has no address.
+    // The built-in user of ADMIN_API_KEY has no email.
     let email = user.email.as_deref();
     let main = html! {
         p { a href="/console/users" { "Users" } }

@@ -1,5 +1,5 @@
-//! Agents: named presets that clients use as a model. AGENT is one tenant: every caller sees all
-//! agents.
+//! Agents: named presets that clients use as a model. AGENT has a single tenant, so every caller
+//! sees all agents.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use rerouter_records::page::{Page, PageQuery};
 use rerouter_records::patch::MergePatch;
 use rerouter_store::{Action, AgentRow, StoreError};
 
-/// Characters of an agent's name: those of a DNS label.
+/// Longest name of an agent, in characters: the length of a DNS label.
 const AGENT_NAME_CHARS: usize = 63;
-/// Bytes of an agent's instructions: they go with each of its requests.
+/// Longest instructions of an agent, in bytes. Every request through the agent carries them.
 const AGENT_INSTRUCTIONS: usize = 32 << 10;
-/// Tools of an agent: as many as OpenAI takes in a request.
+/// Most tools of an agent: as many as OpenAI allows in a request.
 const AGENT_TOOLS: usize = 128;
-/// Bytes of an agent's tools as JSON.
+/// Most bytes of an agent's tools as JSON.
 const AGENT_TOOLS_BYTES: usize = 64 << 10;
-/// Tries of a change of an agent when others come between.
+/// How often a change of an agent is tried if concurrent changes interfere.
 const AGENT_TRIES: usize = 4;
-/// Sequences of an agent's default `stop`: OpenAI takes four.
+/// Most sequences in an agent's default `stop`: OpenAI allows four.
 const AGENT_STOPS: usize = 4;
-/// Bytes of a stop sequence.
+/// Longest stop sequence, in bytes.
 const AGENT_STOP_BYTES: usize = 256;
 
 pub(super) async fn create(call: Call<'_>, new: NewAgent) -> Result<Answer<AgentRecord>> {
@@ -72,8 +72,8 @@ pub(super) async fn get(call: Call<'_>) -> Result<Answer<AgentRecord>> {
     }
 }
 
-/// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). It keeps concurrent changes of other
-/// fields; with `If-Match` they are 412.
+/// `PATCH /v1/agents/{id or name}`: a merge patch (RFC 7396). Concurrent changes of other fields
+/// are kept; with `If-Match` they lead to 412.
 pub(super) async fn patch(
     call: Call<'_>,
     patch: MergePatch<NewAgent>,
@@ -144,7 +144,7 @@ fn check_model(app: &App, model: &str) -> Result<()> {
     }
 }
 
-/// Checks what a client writes, the model aside.
+/// Checks everything that a client writes except the model.
 fn check(new: &NewAgent) -> Result<()> {
     check_name(&new.name)?;
     if new.instructions.as_ref().is_some_and(|text| text.len() > AGENT_INSTRUCTIONS) {
@@ -156,14 +156,14 @@ fn check(new: &NewAgent) -> Result<()> {
     new.metadata.as_ref().map_or(Ok(()), |metadata| check_pairs("metadata", metadata))
 }
 
-/// The agent as written by `who`, with the times of its creation and last update.
+/// The row of an agent written by `who`, created and updated at these times.
 fn row(
     new: NewAgent,
     id: AgentId,
     who: &Principal,
     (created_at, updated_at): (Timestamp, Timestamp),
 ) -> AgentRow {
-    // The data plane must know whether the writer had a credential.
+    // The data plane has to know whether the author had a credential.
     let trusted = !matches!(
         who,
         Principal::AgentTenant { via: AgentCredential::Open } | Principal::Anonymous
@@ -183,7 +183,7 @@ fn row(
     }
 }
 
-/// Checks a name. It is used in `agent/<name>` and in paths; without `_` it is never an id.
+/// Checks a name, which stands in `agent/<name>` and in paths. Without `_` it cannot equal an id.
 fn check_name(name: &str) -> Result<()> {
     let plain =
         name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
@@ -251,7 +251,7 @@ fn check_tools(tools: &[Value]) -> Result<()> {
     {
         return refuse(format!("tools may have up to {most} entries and {bytes} bytes of JSON."));
     }
-    // The same checks as for requests, which the tools become part of.
+    // The same checks as for requests, because the tools become part of them.
     let written = json!({ "tools": tools }).to_string();
     if let Err(error) = read_object(written.as_bytes(), |cursor, _| cursor.pass()) {
         return refuse(error.detail().to_owned());

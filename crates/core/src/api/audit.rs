@@ -1,6 +1,6 @@
-//! `GET /v1/audit`. A mutation writes its row in its own transaction. A read of another user's
-//! capture writes it before the answer: without the row there is no answer. Lists of captures have
-//! no bodies and are not audited.
+//! `GET /v1/audit`. A mutation writes its audit row in its own transaction. A read of another
+//! user's capture writes the row before the answer: without the row there is no answer. Lists of
+//! captures show no bodies and are not audited.
 
 use std::net::IpAddr;
 

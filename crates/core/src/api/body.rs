@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 use super::route::{ApiRequest, MERGE_PATCH};
 use rerouter_base::error::{Error, Kind, Result};
 
-/// Characters of the name of a key or user.
+/// Longest name of a key or user, in characters.
 const NAME_CHARS: usize = 128;
-/// Pairs of a key's `metadata`.
+/// Most pairs in a key's `metadata`.
 const METADATA_PAIRS: usize = 16;
-/// Characters of a name in `metadata`.
+/// Longest name in `metadata`, in characters.
 pub(super) const METADATA_NAME_CHARS: usize = 64;
-/// Characters of a value in `metadata`.
+/// Longest value in `metadata`, in characters.
 const METADATA_VALUE_CHARS: usize = 512;
 
 /// The JSON object of a required body.
@@ -37,7 +37,7 @@ pub(super) fn object_if_any(request: &ApiRequest) -> Result<Map<String, Value>> 
         let why = "The body must be application/json.";
         return Err(Error::new(Kind::UnsupportedMediaType, why));
     }
-    // Where it is other JSON, the text of the error has the value.
+    // For JSON of another type the parser's message would quote the value.
     let wrong = |error: serde_json::Error| match error.is_data() {
         true => Error::new(Kind::InvalidRequest, "The body must be a JSON object."),
         false => Error::new(Kind::InvalidRequest, format!("The body is not JSON: {error}.")),
@@ -49,7 +49,7 @@ pub(super) fn object_if_any(request: &ApiRequest) -> Result<Map<String, Value>> 
     }
 }
 
-/// The members of an object, and the first name that is there twice.
+/// The members of an object, and the first name that occurs twice.
 #[derive(Default)]
 struct Members {
     members: Map<String, Value>,

@@ -19,7 +19,7 @@ use rerouter_records::page::NoQuery;
 use rerouter_records::read::read;
 use rerouter_store::{Action, Change, Committed, Event, Store};
 
-/// Who calls, and with what.
+/// The caller and the request of one call.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) app: &'a App,
@@ -28,22 +28,22 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The query. 400 for parameters that it does not have.
+    /// Reads the query. 400 if a parameter is unknown.
     pub(super) fn query<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T> {
         page::read(self.request.uri().query())
     }
 
-    /// 400 for any parameter.
+    /// Refuses a query: 400 for any parameter.
     pub(super) fn no_query(&self) -> Result<()> {
         self.query::<NoQuery>().map(|_| ())
     }
 
-    /// The body, which is required.
+    /// Reads the body, which is required.
     pub(super) fn body<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T> {
         read(body::object(self.request)?)
     }
 
-    /// The body; an empty one counts as `{}`.
+    /// Reads the body; an empty one counts as `{}`.
     pub(super) fn optional<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T> {
         read(body::object_if_any(self.request)?)
     }
@@ -61,17 +61,17 @@ impl<'a> Call<'a> {
         self.app.clock.now()
     }
 
-    /// The event of this call, for the audit.
+    /// The audit event of this call.
     pub(super) fn event(&self, action: Action, kind: &str, id: &str) -> Event {
         event(self.app, self.who, self.request, action, kind, id)
     }
 
-    /// The store, whose next mutation is audited as this event.
+    /// The store, with this event for the audit of its next mutation.
     pub(super) fn noting(&self, action: Action, kind: &str, id: &str) -> Store {
         self.app.store.noting(self.event(action, kind, id))
     }
 
-    /// Ends a mutation: the answer comes once every gateway knows of it.
+    /// Ends a mutation: answers once every gateway knows of it.
     pub(super) async fn commit<T>(&self, committed: &Committed, body: T) -> Result<Answer<T>> {
         let unconfirmed = self.app.store.acknowledge(committed.rev).await?;
         for change in &committed.changes {
@@ -86,7 +86,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The event of this request, for [`Store::noting`].
+/// The audit event of this request, for [`Store::noting`].
 pub(super) fn event(
     app: &App,
     who: &Principal,
@@ -100,11 +100,11 @@ pub(super) fn event(
         .by(request.extensions().get::<RequestId>().cloned(), address)
 }
 
-/// What a handler answers; `Answer<()>` has no body.
+/// The answer of a handler; `Answer<()>` has no body.
 #[derive(Debug)]
 pub(super) struct Answer<T> {
     body: T,
-    /// Instead of the status of the operation.
+    /// Replaces the status of the operation.
     status: Option<StatusCode>,
     headers: HeaderMap,
     /// The names of the gateways that may not know of the change.
@@ -124,24 +124,24 @@ impl<T: Serialize> Answer<T> {
         Ok(self)
     }
 
-    /// With the path of what was made.
+    /// Adds the path of the created object as `Location`.
     pub(super) fn at(self, path: &str) -> Result<Self> {
         self.with(LOCATION, path)
     }
 
-    /// With a secret in it, so no cache may keep it.
+    /// Marks the answer as containing a secret, so that no cache keeps it.
     pub(super) fn secret(mut self) -> Self {
         self.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         self
     }
 
-    /// 304, without the body.
+    /// Changes the answer to 304, without a body.
     pub(super) fn not_modified(mut self) -> Self {
         self.status = Some(StatusCode::NOT_MODIFIED);
         self
     }
 
-    /// The answer in bytes: with this status, or 202 with the names of gateways that may not know
+    /// Renders the answer with this status, or with 202 and the names of gateways that may not know
     /// of the change.
     pub(super) fn respond(self, status: u16) -> ApiResult {
         let Answer { body, status: exception, headers, unconfirmed } = self;

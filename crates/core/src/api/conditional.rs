@@ -25,7 +25,7 @@ impl IfMatch {
         read(headers, &IF_MATCH).map(IfMatch).map_err(|Malformed| malformed())
     }
 
-    /// 412 unless the object's entity tag is one of the strong tags expected.
+    /// 412 unless `etag` is one of the strong tags in the header.
     pub(super) fn check(&self, etag: &str) -> Result<()> {
         let met = match &self.0 {
             None | Some(EntityTags::Any) => true,
@@ -43,14 +43,13 @@ impl IfMatch {
         }
     }
 
-    /// Whether the caller names a version, so that a concurrent change must fail.
+    /// Whether the header names a version, so that a concurrent change must fail.
     pub(super) fn names_one(&self) -> bool {
         matches!(self.0, Some(EntityTags::OneOf(_)))
     }
 }
 
-/// Whether the client has this version already, so that 304 is enough. A malformed header is
-/// ignored.
+/// Whether the client already has this version, so that 304 is enough. Ignores a malformed header.
 pub(super) fn has(headers: &HeaderMap, etag: &str) -> bool {
     match read(headers, &IF_NONE_MATCH) {
         Ok(Some(EntityTags::Any)) => true,

@@ -16,7 +16,7 @@ use rerouter_routing::decide;
 pub(super) async fn post(call: Call<'_>, query: DecideQuery) -> Result<Answer<DecisionRecord>> {
     let Call { app, who, request } = call;
     let endpoint = query.endpoint.as_deref().and_then(Endpoint::named).unwrap_or_default();
-    // The memory of the body was counted when it was read.
+    // The memory of the body was counted when the body was read.
     let mut held = app.body_memory.begin(BodyClass::Requests);
     let body = request.body().clone();
     let unread = UnreadBody { endpoint, body, coding: None, costs: false, held: &mut held };

@@ -30,7 +30,7 @@ use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
 /// Parameters of lists that do not select captures by the index.
 const OF_LISTS: [&str; 4] = ["limit", "after", "stream", "replay"];
 
-/// The captures that are asked for, by the other parameters of lists.
+/// The captures to evaluate, selected by the other parameters of lists.
 fn filter(asked: Map<String, Value>, reach: Reach) -> Result<CaptureFilter> {
     if let Some(name) = asked.keys().find(|name| OF_LISTS.contains(&name.as_str())) {
         return Err(Error::invalid(name.clone(), format!("Unknown parameter {name}.")));
@@ -39,7 +39,7 @@ fn filter(asked: Map<String, Value>, reach: Reach) -> Result<CaptureFilter> {
     let query: ReplayQuery = read_query(asked.collect::<Result<_>>()?)?;
     let mut filter = replays::filter(&query, reach)?;
     if query.shadow.is_none() && query.shadow_of.is_none() {
-        // The evaluation counts what it skips.
+        // Shadows are included, so that the evaluation counts them as skipped.
         filter.shadows = Shadows::With;
     }
     Ok(filter)
@@ -74,7 +74,7 @@ pub(super) async fn post(
     };
     let health = health_source(app, health_of, &candidate, &live.routing);
     let baseline = (baseline_of == Baseline::Current).then(|| Document::Live(live));
-    // Wait for captures of answers that the caller has seen.
+    // Waits until captures of answers that the caller has seen are written.
     app.captures.settle(filter.reach.owner(), CAPTURE_SETTLE).await;
     let heading = EvaluationRecord {
         revision: Some(candidate.routing().revision().to_owned()),
@@ -83,7 +83,8 @@ pub(super) async fn post(
         limit: Some(asked.limit),
         ..EvaluationRecord::default()
     };
-    // The report of a given document reveals captured text, as its expressions may ask anything.
+    // The report on a submitted document reveals captured text, because its expressions can test
+    // anything.
     let others = filter.reach.owner() != who.user_id().as_ref();
     if let (Document::Given(given), true) = (&candidate, others) {
         let (action, revision) = (Action::CaptureEvaluate, given.revision());
@@ -102,7 +103,7 @@ pub(super) async fn post(
     let (step, steps) = mpsc::channel(1);
     tokio::spawn(async move {
         pass_on(told, step, heading).await;
-        // Counts as a request of the caller until it ends.
+        // The evaluation counts as a request of the caller until it ends.
         drop(permit);
     });
     Ok(ProgressStream { lines, steps })
@@ -121,7 +122,7 @@ fn health_source(
     }
 }
 
-/// The present health of the live document's targets and of all nodes. Other targets of the
+/// The current health of the live document's targets and of all nodes. Other targets of the
 /// candidate count as idle.
 fn current(
     app: &App,
@@ -135,7 +136,7 @@ fn current(
     snapshot
 }
 
-/// Turns progress of the work into steps for the client. Ends the work when the client leaves.
+/// Turns progress of the work into steps for the client. Ends the work if the client leaves.
 async fn pass_on(
     mut told: mpsc::Receiver<EvaluationEvent>,
     step: mpsc::Sender<ProgressStep>,
@@ -203,7 +204,7 @@ fn document(asked: &Value) -> Result<Option<String>> {
     }
 }
 
-/// A value of the filter as text, as in a query.
+/// The text of a filter's value, as a query would have it.
 fn text(name: String, value: Value) -> Result<(String, String)> {
     match value {
         Value::String(text) => Ok((name, text)),

@@ -1,4 +1,5 @@
-//! The first admin, by the token in the link of a start. No route of the API: the console calls it.
+//! Registers the first admin, by the token in the link that a start shows. The API has no route for
+//! this: the console calls it.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +14,12 @@ use rerouter_base::secret::Secret;
 use rerouter_records::account::{Login, Registered, User};
 use rerouter_store::{Action, Role, StoreError, UserRow};
 
-/// Whether there is no admin, nor a disabled one.
+/// Whether there is no admin, not even a disabled one.
 pub fn is_needed(app: &App) -> bool {
     app.auth.users_with(|user| user.role == Role::Admin).is_empty()
 }
 
-/// 403 unless this gateway offers the token, and nobody was made an admin meanwhile.
+/// 403 unless this gateway offers the token and there is still no admin.
 pub fn check(app: &App, token: &str) -> Result<()> {
     let digest = app.auth.digest(&Secret::new(token));
     if app.first_admin.takes(&digest, app.clock.now()) && is_needed(app) {
@@ -31,7 +32,7 @@ pub fn check(app: &App, token: &str) -> Result<()> {
     ))
 }
 
-/// Makes the account of a body `{"email", "password"}`, once.
+/// Creates the first admin from a body `{"email", "password"}`, once.
 pub async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiResult {
     check(app, token)?;
     let call = Call { app, who: &Principal::Anonymous, request };
@@ -56,7 +57,7 @@ pub async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiResult {
     let committed = store.create_first_admin(user).await;
     if let Ok(_) | Err(StoreError::Stale) = &committed {
         app.first_admin.spend();
-        // There is none where a terminal showed the link.
+        // The file does not exist if a terminal showed the link.
         let _none = std::fs::remove_file(app.server.data_dir.join("first-admin"));
     }
     let committed = committed.map_err(|error| match error {

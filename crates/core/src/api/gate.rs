@@ -20,15 +20,15 @@ use rerouter_records::routing::GateQuery;
 use rerouter_routing::Routing;
 use rerouter_store::CaptureFilter;
 
-/// Age of the captures that a gated change is tried on.
+/// Greatest age of the captures on which a gated change is tried.
 const GATE_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Decided captures that a gated change is tried on, the newest.
+/// Most captures with a decision on which a gated change is tried, newest first.
 const GATE_DECIDED: u64 = 100_000;
-/// Captures that are visited to find [`GATE_DECIDED`] of them: refusals, replays and imports do not
-/// fill the window.
+/// Most captures that are read to find [`GATE_DECIDED`] decisions. Refusals, replays and imports do
+/// not count towards the decisions.
 const GATE_VISITED: u64 = 10 * GATE_DECIDED;
 
-/// The conditions of a change.
+/// The conditions for a change.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Gate {
     /// Share of requests that may get another target, 0 to 1.
@@ -40,7 +40,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Reads the gate; `None` if no condition is given.
+    /// Reads the gate; `None` if the query has no condition.
     pub(super) fn read(query: &GateQuery) -> Result<Option<Gate>> {
         let refused =
             || Error::invalid("max_changed", format!("max_changed must be {}.", share::SPELLINGS));
@@ -61,8 +61,8 @@ impl Gate {
         Ok((gate != Gate::default()).then_some(gate))
     }
 
-    /// Evaluates the candidate on the captures of the last day; returns the answer of a refusal.
-    /// `examples`: whether that answer may name captures.
+    /// Evaluates the candidate on the captures of the last day. Returns the answer that refuses the
+    /// change, if any. `examples`: whether that answer may name captures.
     pub(super) async fn try_on(
         &self,
         app: &App,
@@ -75,7 +75,7 @@ impl Gate {
         let since = app.clock.now() - GATE_AGE;
         let asked = Evaluation {
             candidate: Document::Given(Arc::new(candidate)),
-            // Recorded decisions may be those of an older document.
+            // Decided again, because the recorded decisions may be those of an older document.
             baseline: Some(Document::Live(live)),
             health: HealthSource::Recorded,
             filter: CaptureFilter {
@@ -112,7 +112,7 @@ impl Gate {
         refusal.map(|refusal| answer::json(StatusCode::CONFLICT, &refusal)).transpose()
     }
 
-    /// Why the report refuses the change.
+    /// The reason why the report refuses the change, if it does.
     fn against(&self, report: &EvaluationReport) -> Option<String> {
         let EvaluationReport { counts, routed_before, .. } = report;
         let EvaluationRecord { changed, evaluated, unroutable, .. } = counts;

@@ -11,24 +11,24 @@ use rerouter_records::gateway::{GatewayObject, GatewayRecord, GatewayState};
 use rerouter_records::page::Page;
 use rerouter_store::{Action, GatewayRow};
 
-/// Gateways in one answer: all there are.
+/// Most gateways in one answer: in practice all of them.
 const GATEWAYS: usize = 10_000;
 
-/// `GET /v1/gateways`; none where the store is not shared.
+/// `GET /v1/gateways`; empty if the store is not shared.
 pub(super) async fn list(call: Call<'_>) -> Result<Answer<Page<GatewayRecord>>> {
     let found = call.app.store.gateways().await?;
     let found = found.iter().map(|row| record(call.app, row)).collect();
     Ok(Page::of(found, GATEWAYS, |gateway: &GatewayRecord| gateway.id.clone()).into())
 }
 
-/// `DELETE /v1/gateways/{id}`: no change names any longer a dead gateway that had
-/// `on_lease_lost: serve_stale`. One that lives registers anew.
+/// `DELETE /v1/gateways/{id}`: removes a dead gateway that had `on_lease_lost: serve_stale`, so
+/// that changes no longer name it as unconfirmed. A gateway that is alive registers again.
 pub(super) async fn forget(call: Call<'_>) -> Result<Answer<()>> {
     let (app, id) = (call.app, call.id());
     let rows = app.store.gateways().await?;
     let row = rows.iter().find(|row| row.id == id).ok_or_else(|| Error::not_found("gateway"))?;
     let conflict = |why| Err(Error::new(Kind::Conflict, why).retry_after(lease(app, row)));
-    // It may answer by what it knows until its lease is over.
+    // The gateway may answer from its tables until its lease is over.
     if !row.serves_stale {
         return conflict("This gateway leaves the list by itself when its lease is over.");
     }
@@ -42,7 +42,7 @@ pub(super) async fn forget(call: Call<'_>) -> Result<Answer<()>> {
     }
 }
 
-/// How long the lease of a gateway is.
+/// The length of a gateway's lease.
 fn lease(app: &App, row: &GatewayRow) -> Duration {
     match row.lease.is_zero() {
         true => app.store.lease().unwrap_or_default(),
@@ -50,13 +50,13 @@ fn lease(app: &App, row: &GatewayRow) -> Duration {
     }
 }
 
-/// Microseconds that are left of it, by the clock of the database.
+/// Microseconds until the lease is over, by the clock of the database.
 fn left_us(app: &App, row: &GatewayRow) -> i64 {
     let lease_us = i64::try_from(lease(app, row).as_micros()).unwrap_or(i64::MAX);
     lease_us.saturating_sub(row.silent_us).max(0)
 }
 
-/// A gateway, with its lease by the clock of the database.
+/// The record of a gateway, with its lease by the clock of the database.
 fn record(app: &App, row: &GatewayRow) -> GatewayRecord {
     let left_ms = left_us(app, row) / 1_000;
     let time = |at: i64| Timestamp::from_microsecond(at).ok().map(Into::into);

@@ -7,12 +7,12 @@ use rerouter_access::auth::Principal;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::repeats::CallName;
 
-/// Characters of an `Idempotency-Key`: a UUID with a prefix.
+/// Longest `Idempotency-Key`, in characters: enough for a UUID with a prefix.
 pub(super) const IDEMPOTENCY_KEY: usize = 255;
 
 const HEADER: &str = "idempotency-key";
 
-/// The `Idempotency-Key` of a request, if it has one. 400 if it is repeated or invalid.
+/// Reads the `Idempotency-Key` of a request, if it has one. 400 if it is repeated or invalid.
 pub fn key(headers: &HeaderMap) -> Result<Option<String>> {
     let mut values = headers.get_all(HEADER).iter();
     let (Some(value), more) = (values.next(), values.next().is_some()) else { return Ok(None) };
@@ -29,7 +29,7 @@ pub fn key(headers: &HeaderMap) -> Result<Option<String>> {
     Ok(Some(text.to_owned()))
 }
 
-/// The name of a call of `who` with this `Idempotency-Key`.
+/// The name under which a call of `who` with this `Idempotency-Key` is remembered.
 pub fn call_name(app: &App, who: &Principal, key: &str) -> CallName {
     let actor = who.actor();
     CallName::new((&actor.kind, &actor.id), &app.auth.tenant(who), key)

@@ -17,12 +17,12 @@ use rerouter_captures::capture::record::{Bodies, Capture};
 use rerouter_records::replay::{Import, ImportObject, ImportQuery};
 use rerouter_store::Action;
 
-/// Largest lead of an imported capture's time over the clock here.
+/// How far the time of an imported capture may be ahead of this gateway's clock.
 const IMPORT_AHEAD: Duration = Duration::from_secs(300);
 
-/// `POST /v1/router/replay/import`. All lines are read before any is stored: one invalid line
-/// refuses them all. Captures older than the retention are skipped and counted. Of the others the
-/// gateway keeps what it would keep of its own.
+/// `POST /v1/router/replay/import`. Reads all lines before it stores any: one invalid line refuses
+/// them all. Captures older than the retention are skipped and counted. The others are kept under
+/// the same settings as this gateway's own captures.
 pub(super) async fn post(call: Call<'_>, query: ImportQuery) -> Result<Answer<Import>> {
     let Call { app, request, .. } = call;
     let owner = query.owner.map(|owner| known_user(app, &owner)).transpose()?;
@@ -90,7 +90,8 @@ fn kept(of_key: CaptureLevel, settings: &CaptureSettings, mut capture: Capture) 
     Some(capture)
 }
 
-/// Reads the captures, with `owner` as their owner if given, and counts those that are too old.
+/// Reads the captures and counts those that are too old. If `owner` is given, it becomes the owner
+/// of all.
 fn read(
     body: &[u8],
     owner: Option<&UserId>,
@@ -127,7 +128,7 @@ fn read(
     Ok((captures, expired))
 }
 
-/// Checks what lists and retention rely on: valid ids that follow creation time.
+/// Checks what lists and retention rely on: valid ids whose order follows the creation time.
 fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static str> {
     let head = &capture.head;
     let id = |id: &RequestId| RequestId::parse(id.as_str()).is_some();
@@ -147,7 +148,7 @@ fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static 
     {
         return Err("its `id` does not match its `created_at`");
     }
-    // Ids order times only within their precision.
+    // Ids are ordered by time only within their precision.
     let older = |of: &RequestId| *of != head.id && next.as_ref().is_none_or(|next| of < next);
     if ![&head.replay_of, &head.shadow_of].into_iter().flatten().all(older) {
         return Err("its original is not older than itself");
@@ -155,7 +156,7 @@ fn check(capture: &Capture, now: Timestamp) -> std::result::Result<(), &'static 
     if head.replay_of.is_some() && head.shadow_of.is_some() {
         return Err("it is both a replay and a shadow");
     }
-    // Allows for clock skew. A capture of the far future would never expire.
+    // Allows for clock skew. A capture from the far future would never expire.
     if now.checked_add(IMPORT_AHEAD).is_ok_and(|latest| head.created_at > latest) {
         return Err("its `created_at` is in the future");
     }

@@ -8,15 +8,16 @@ use rerouter_base::interface::Interface;
 use rerouter_records::patch::{MergePatch, Patch};
 use rerouter_store::Limits;
 
-/// Counts a call on the limits of the caller: deciding and evaluating cost work, so a call counts
-/// as one request per minute, and as a concurrent one until it ends. 429 if a limit is reached.
+/// Counts a call that needs no provider against the caller's limits: deciding and evaluating take
+/// work. The call counts as one request per minute, and as a concurrent request until it ends. 429
+/// if a limit is reached.
 pub fn draw(app: &App, who: &Principal) -> Result<CountedCall> {
     let draws = limits::draws(&app.auth, who);
     let admitted = app.limits.admit(&draws, 0, app.clock.now());
     admitted.map(|permit| CountedCall(Some(permit))).map_err(|refused| refused.error)
 }
 
-/// A counted call; the concurrent request ends when it is dropped.
+/// A counted call, which is a concurrent request until it is dropped.
 pub struct CountedCall(Option<LimitPermit>);
 
 impl Drop for CountedCall {
@@ -27,7 +28,7 @@ impl Drop for CountedCall {
     }
 }
 
-/// Limits as they were asked for. 400 for those that the interface does not count.
+/// Returns the requested limits. 400 for limits that the interface does not count.
 pub(super) fn allowed(interface: Interface, limits: Limits) -> Result<Limits> {
     if let Some(name) = limits.counted().filter(|_| interface != Interface::Router) {
         let why = format!("The limit {name} applies to ROUTER keys only.");
@@ -55,7 +56,7 @@ pub(super) fn merged(before: &Limits, patch: &Patch<MergePatch<Limits>>) -> Resu
     }
 }
 
-/// The limits of a key that another creates: those of its creator by default, never wider.
+/// The limits of a key that another key creates: by default those of its creator, never wider.
 pub(super) fn narrow(mut limits: Limits, outer: Option<&Limits>) -> Result<Limits> {
     let Some(outer) = outer else {
         return Ok(limits);

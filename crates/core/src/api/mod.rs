@@ -1,6 +1,7 @@
 //! The API: one table of operations in `operations.rs`, and one file of handlers for each noun.
-//! Handlers take a `Call` and typed records, and give an `Answer` (`call.rs`). Others read
-//! [`ApiRequest`] themselves. What a route says is in `route.rs`. No Pingora type appears here.
+//! Most handlers take a `Call` and typed records, and return an `Answer` (`call.rs`). The others
+//! read an [`ApiRequest`] themselves. `route.rs` has the types of a route. No Pingora type appears
+//! here.
 
 mod agents;
 mod answer;
@@ -56,7 +57,7 @@ use rerouter_access::auth::{self, Credential, Principal};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::interface::Surface;
 
-/// Result of a look-up in the route table.
+/// The result of looking up a route.
 pub enum RouteMatch {
     /// A row of the table.
     Route(&'static Route, PathParams),
@@ -76,7 +77,7 @@ pub fn find(method: &Method, path: &str) -> RouteMatch {
     find_in(&ROUTES, method, path)
 }
 
-/// HEAD is answered wherever GET is (RFC 9110 section 9.3.2).
+/// HEAD is answered like GET (RFC 9110 section 9.3.2).
 fn get_for_head(method: &Method) -> &Method {
     if method == Method::HEAD { &Method::GET } else { method }
 }
@@ -102,7 +103,7 @@ pub fn find_in(table: &'static [Route], method: &Method, path: &str) -> RouteMat
     )
 }
 
-/// Refuses a caller whom the policy of a route excludes.
+/// Refuses a caller whom the route's policy excludes.
 pub fn may_call(route: &Route, who: &Principal) -> Result<()> {
     match route.policy {
         policy if policy.is_open() => Ok(()),
@@ -118,7 +119,7 @@ pub fn may_call(route: &Route, who: &Principal) -> Result<()> {
     }
 }
 
-/// The rows without a `{…}` by path, among them those of inference calls.
+/// The rows whose path has no `{…}`, by path. Those of inference calls are among them.
 fn fixed() -> &'static HashMap<&'static str, Vec<&'static Route>> {
     static FIXED: OnceLock<HashMap<&str, Vec<&Route>>> = OnceLock::new();
     FIXED.get_or_init(|| {
@@ -130,7 +131,7 @@ fn fixed() -> &'static HashMap<&'static str, Vec<&'static Route>> {
     })
 }
 
-/// The data plane's routes, for the answer to an unknown path.
+/// The paths of the data plane, for the answer to an unknown path.
 pub fn served_inference() -> String {
     let served: Vec<String> = ROUTES
         .iter()

@@ -1,7 +1,7 @@
-//! The models that a key may request, in OpenAI's shape, or in Anthropic's for clients that send
+//! The models that a key may request, in OpenAI's format, or in Anthropic's for clients that send
 //! `anthropic-version`: aliases in document order, agents by name, `provider/model` in document
-//! order, then known names under patterns. Unknown parameters are ignored, as providers do.
-//! OpenAI's list has no pages, Anthropic's honours `limit`, `after_id` and `before_id`.
+//! order, then known names under patterns. Unknown parameters are ignored, as by providers.
+//! OpenAI's list has no pages; Anthropic's supports `limit`, `after_id` and `before_id`.
 
 use std::borrow::Cow;
 
@@ -93,7 +93,7 @@ fn known<'a>(app: &App, live: &'a Live, who: &Principal) -> Vec<Model<'a>> {
     all.filter(|model| who.allows_model(&model.id)).collect()
 }
 
-/// A name that a pattern takes. Only a request for it shows whether its provider has the model.
+/// A name that a pattern matches. Only a request shows whether the provider has the model.
 fn under_pattern<'a>(live: &'a Live, who: &Principal, id: &'a str) -> Option<Model<'a>> {
     let entry = live.routing.entry(id).filter(|_| who.allows_model(id))?;
     let provider = entry.split_once('/').map(|(provider, _)| provider);
@@ -126,7 +126,7 @@ fn anthropic(model: &Model<'_>) -> ModelRecord {
     }
 }
 
-/// A page of Anthropic's list, and whether more follow. Without `limit`: all models.
+/// A page of Anthropic's list, and whether more models follow. Without `limit`: all models.
 fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Model<'b>], bool)> {
     let place = |name: &str| -> Result<Option<usize>> {
         let Some(id) = page::parameter(query, name) else { return Ok(None) };
@@ -146,7 +146,7 @@ fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Mod
     match limit.parse::<usize>() {
         Ok(limit) if (1..=MODELS_PAGE).contains(&limit) => {
             let more = rest.len().saturating_sub(limit);
-            // The page ends before the model.
+            // With `before_id` the page ends before that model.
             let shown =
                 if before.is_some() { rest.get(more..) } else { rest.get(..rest.len() - more) };
             Ok((shown.unwrap_or_default(), more > 0))

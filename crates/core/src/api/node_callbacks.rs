@@ -1,5 +1,5 @@
-//! Signed callbacks of nodes: register, heartbeat, events, deregister. A node reports about itself
-//! only, and only within its enrolment.
+//! Signed callbacks of nodes: register, heartbeat, events, deregister. A node reports only about
+//! itself, within its enrolment.
 
 use super::body::{METADATA_NAME_CHARS, check_pairs};
 use super::call::{Answer, Call};
@@ -55,7 +55,7 @@ pub(super) async fn register(
         .find_map(epoch_of)
         .ok_or_else(|| Error::internal("a registration without an epoch"))?;
     app.nodes.begin(id, epoch, now);
-    // A node that is new to a gateway which answers without a lease harms nobody.
+    // It does no harm if a gateway that answers without a lease does not know the node yet.
     app.store.acknowledge(committed.rev).await?;
     let begun = NodeReport {
         node: id.clone(),
@@ -68,7 +68,7 @@ pub(super) async fn register(
     tell_others(app, begun).await;
     let shown = app.nodes.show(id, now).ok_or_else(|| Error::not_found("node"))?;
     if shown.row.registration.as_ref().is_none_or(|registration| registration.epoch != epoch) {
-        // Another process of this node has registered since.
+        // Another process of this node has registered meanwhile.
         return Err(gone(StoreError::Conflict));
     }
     Ok(NodeRegistered {
@@ -135,8 +135,8 @@ pub(super) async fn heartbeat(call: Call<'_>, told: NodeHeartbeat) -> Result<Ans
 
 const SEQ: &str = "seq must increase with each heartbeat.";
 
-/// Tells the gateways that share the store; `false` if they know a later report. Where the store
-/// fails, this gateway alone knows, and the node reports again soon.
+/// Passes a report on to the gateways that share the store; `false` if they know a later report. If
+/// the store fails, only this gateway knows the report, and the node reports again soon.
 async fn tell_others(app: &App, report: NodeReport) -> bool {
     let told = app.store.report_node(report).await;
     told.unwrap_or_else(|error| {
@@ -153,7 +153,8 @@ pub(super) async fn events(call: Call<'_>, told: NodeEvents) -> Result<Answer<No
         return Err(Error::invalid("events", why));
     }
     let ids = events.iter().map(|event| event.id.clone()).collect();
-    // Stored before they are logged: repetitions during a store failure do not flood the log.
+    // The ids are stored before the events are logged: repeats during a store failure do not flood
+    // the log.
     let new = app.store.note_events(id, ids).await.map_err(gone)?;
     for (event, _) in events.iter().zip(&new).filter(|(_, new)| **new) {
         // Debug-quoted, so that a message cannot forge log lines.
@@ -174,7 +175,7 @@ pub(super) async fn deregister(call: Call<'_>, told: NodeLeaving) -> Result<Answ
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     if let Some(registration) = &row.registration {
         if registration.is_after(told.epoch, signed_s) {
-            // An old process must not deregister its successor.
+            // An old process must not deregister the process that replaced it.
             return Err(gone(StoreError::Conflict));
         }
         let committed = app.store.amend_node(id, registration.epoch, None).await.map_err(gone)?;
@@ -183,7 +184,7 @@ pub(super) async fn deregister(call: Call<'_>, told: NodeLeaving) -> Result<Answ
     Ok(().into())
 }
 
-/// The calling node, and its signature's time in seconds since the epoch.
+/// The calling node, and the time of its signature in seconds since the epoch.
 fn node(who: &Principal) -> Result<(&NodeId, i64)> {
     match who {
         Principal::Node { id, signed } => Ok((id, signed.created)),
@@ -199,7 +200,7 @@ fn epoch_of(change: &Change) -> Option<u64> {
     }
 }
 
-/// The error of a change to a node that changed meanwhile.
+/// The error of a change to a node that has changed meanwhile.
 fn gone(error: StoreError) -> Error {
     match error {
         StoreError::NotFound => Error::not_found("node"),

@@ -1,4 +1,4 @@
-//! Where a node may serve.
+//! The addresses at which a node may serve.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,9 +11,10 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_routing::BaseUrl;
 use rerouter_store::NodeRow;
 
-/// Checks the endpoint of a node: that of its enrolment, else at the address that it registers
-/// from. It is never one of the gateway's own listeners, an address that `egress.deny` forbids, or
-/// one where clouds keep credentials. Host names are resolved here, and again for each request.
+/// Checks the endpoint of a node: the endpoint of its enrolment, else one at the address that it
+/// registers from. The endpoint must not be one of the gateway's own listeners, an address that
+/// `egress.deny` forbids, or one where clouds serve credentials. Host names are resolved here, and
+/// again for each request.
 pub(super) async fn may_serve_at(
     app: &App,
     row: &NodeRow,
@@ -42,14 +43,14 @@ pub(super) async fn may_serve_at(
         }
     }
     match denied {
-        // The name may resolve later.
+        // The name may become resolvable later.
         None => Ok(()),
         Some(EgressRefusal::Ours) => refuse("The gateway itself listens at this address."),
         Some(EgressRefusal::Policy) => refuse("No node may serve at this address."),
     }
 }
 
-/// Checks that a node without an enrolled endpoint registers from the address that it names.
+/// Checks that a node without an enrolled endpoint registers from the address of its endpoint.
 fn from_there(app: &App, base: &BaseUrl, client: &ClientOrigin) -> Result<()> {
     let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
     let from = client.address.filter(|_| client.proven).map(|from| from.to_canonical());

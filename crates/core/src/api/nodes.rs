@@ -1,4 +1,4 @@
-//! Nodes, enrolled by admins: name, permitted models and endpoint, and the secret that they sign
+//! Nodes, which admins enrol: name, permitted models and endpoint, and the secret that they sign
 //! with.
 
 use std::time::Duration;
@@ -17,11 +17,11 @@ use rerouter_records::page::{Page, PageQuery};
 use rerouter_routing::{BaseUrl, MODEL_NAME_BYTES};
 use rerouter_store::{Action, NodeRow, PreviousNodeSecret, StoreError};
 
-/// Model patterns in a node's enrolment.
+/// Most model patterns in a node's enrolment.
 const NODE_PATTERNS: usize = 32;
-/// Bytes of a node's endpoint, key, version and model names, each.
+/// Longest endpoint, key, version or model name of a node, in bytes.
 pub(super) const NODE_TEXT_BYTES: usize = 512;
-/// Grace of a node's previous secret, unless the new one is used earlier.
+/// Time for which a node's previous secret still works, unless the new one is used earlier.
 const NODE_ROTATION: Duration = Duration::from_secs(600);
 
 /// Prefix of node secrets.

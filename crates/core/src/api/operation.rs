@@ -1,4 +1,4 @@
-//! An operation: a route, what it takes and gives, and what the OpenAPI document says of it.
+//! An operation: a route, its inputs and outputs, and its part of the OpenAPI document.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) struct Operation {
     pub(super) route: Route,
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
-    /// What the variable parts of the path are.
+    /// Descriptions of the path's variable parts.
     pub(super) parts: &'static [&'static str],
     pub(super) noted: Noted,
     /// Schema of the request body.
@@ -29,24 +29,24 @@ pub(super) struct Operation {
     pub(super) query: Option<QueryOf>,
 }
 
-/// Gives the schema of a query.
+/// Returns the schema of a query.
 type QueryOf = fn() -> Arc<Value>;
 
-/// How the audit learns of a success.
+/// How the audit records a success.
 #[derive(Clone, Copy)]
 pub(super) enum Noted {
     /// By a row with this action.
     As(Action),
-    /// Not at all. An evaluation that reads captures of others has a row nevertheless.
+    /// Not at all. Only an evaluation that reads captures of other users has a row.
     ChangesNothing,
-    /// Not at all: it is captured. An admin's reroute of another user's capture has a row
-    /// nevertheless.
+    /// Not at all, because the call is captured. Only an admin's reroute of another user's capture
+    /// has a row.
     Captured,
-    /// Not at all: a node reports of itself, which is logged.
+    /// Not at all: a node reports about itself, and the report is logged.
     Reported,
 }
 
-/// What answers an operation, with what it takes and gives.
+/// The responder of an operation, with the types of its inputs and outputs.
 pub(super) struct Handled {
     pub(super) responder: Responder,
     pub(super) takes: Option<SchemaOf>,
@@ -55,9 +55,9 @@ pub(super) struct Handled {
     pub(super) query: Option<QueryOf>,
 }
 
-/// A handler with typed records: `call!(HANDLER, query TYPE, KIND TYPE => STATUS TYPE)`, where KIND
-/// is `body`, `optional`, `patch`, `optional_patch` or `events`; or a [`BodyKind`] after `raw`,
-/// where the handler reads the body itself.
+/// A handler with typed records: `call!(HANDLER, query TYPE, KIND TYPE => STATUS TYPE)`. KIND is
+/// `body`, `optional`, `patch`, `optional_patch` or `events`, or `raw` and a [`BodyKind`] if the
+/// handler reads the body itself.
 macro_rules! call {
     ($handler:path $(, query $query:ty)? => $status:literal $($gives:ty)?) => {
         Handled {
@@ -178,13 +178,13 @@ methods!(
 );
 
 impl Operation {
-    /// A body that the handler reads itself.
+    /// Sets the schema of a body that the handler reads itself.
     pub(super) const fn takes<T: JsonSchema>(mut self) -> Self {
         self.takes = Some(schema::of::<T>);
         self
     }
 
-    /// As [`Operation::takes`]; an empty body counts as `{}`.
+    /// Like [`Operation::takes`], but an empty body counts as `{}`.
     pub(super) const fn may_take<T: JsonSchema>(mut self) -> Self {
         self.takes_nothing = true;
         self.takes::<T>()
@@ -200,13 +200,13 @@ impl Operation {
         self
     }
 
-    /// A query that the handler reads itself.
+    /// Sets the schema of a query that the handler reads itself.
     pub(super) const fn query<T: JsonSchema + 'static>(mut self) -> Self {
         self.query = Some(schema::whole::<T>);
         self
     }
 
-    /// What the variable parts of the path are.
+    /// Sets the descriptions of the path's variable parts.
     pub(super) const fn at(mut self, parts: &'static [&'static str]) -> Self {
         self.parts = parts;
         self

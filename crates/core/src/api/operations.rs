@@ -1,5 +1,5 @@
-//! The whole API as one table: method, path, who may call, what answers, what it takes and gives,
-//! and what the OpenAPI document says of it.
+//! The whole API as one table: method, path, permitted callers, responder, inputs and outputs, and
+//! the descriptions for the OpenAPI document.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -61,7 +61,7 @@ use rerouter_records::usage::{UsageList, UsageParameters};
 use rerouter_records::user::{NewUser, UserPatch, UserRecord};
 use rerouter_store::Action;
 
-/// The operations on keys, which each interface has.
+/// The operations on keys, which every interface has.
 #[rustfmt::skip]
 macro_rules! keys {
     ($path:literal, $name:literal, $scope:literal) => {
@@ -122,12 +122,12 @@ pub(super) static OPERATIONS: &[&[Operation]] = &[
     DATA_PLANE,
 ];
 
-/// The OpenAPI document of the table.
+/// The OpenAPI document of all operations.
 pub fn openapi_document() -> Value {
     openapi::document(OPERATIONS)
 }
 
-/// The document as it is sent, made at its first use.
+/// The OpenAPI document in the form that is sent, made at its first use.
 pub fn openapi_file() -> &'static StaticFile {
     static FILE: OnceLock<StaticFile> = OnceLock::new();
     FILE.get_or_init(|| StaticFile::new("application/json", openapi_document().to_string()))
@@ -142,8 +142,8 @@ pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     OPERATIONS.iter().copied().flatten().map(|operation| operation.route.clone()).collect()
 });
 
-/// The operations whose success writes a row of the audit: method, path, action. A `PATCH` that
-/// disables a user writes [`Action::UserDisable`].
+/// The operations whose success writes an audit row: method, path, action. A `PATCH` that disables
+/// a user writes [`Action::UserDisable`].
 pub static NOTED: LazyLock<Vec<(&str, &str, Action)>> = LazyLock::new(|| {
     let noted = |operation: &'static Operation| match operation.noted {
         As(action) => Some((operation.route.method.as_str(), operation.route.path, action)),

@@ -1,11 +1,12 @@
-//! The ways through a routing document: aliases, recipes, rules and targets, with names resolved.
+//! The outline of a routing document: aliases, recipes, rules and targets, with names resolved.
 
 use rerouter_records::routing::{
     Outline, OutlinedAlias, OutlinedRecipe, OutlinedRule, OutlinedShadow, OutlinedTarget,
 };
 use rerouter_routing::{Routing, Rule, WeightedTarget};
 
-/// The document as a graph, in document order. Targets have the names that usage counts them by.
+/// The document as a graph, in document order. Targets have the names under which usage counts
+/// them.
 pub(super) fn outline(routing: &Routing) -> Outline {
     let aliases = routing.aliases().map(|(name, recipe)| OutlinedAlias {
         name: name.to_owned(),

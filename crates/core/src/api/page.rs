@@ -11,7 +11,7 @@ use rerouter_base::url::decode;
 use rerouter_records::read::read_query;
 use rerouter_store::Reach;
 
-/// The parameters of a query; 400 if one is there twice.
+/// Splits a query into parameters; 400 if one occurs twice.
 pub(super) fn pairs(query: Option<&str>) -> Result<BTreeMap<String, String>> {
     let mut values = BTreeMap::new();
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -26,12 +26,12 @@ pub(super) fn pairs(query: Option<&str>) -> Result<BTreeMap<String, String>> {
     Ok(values)
 }
 
-/// Reads a query. 400 for parameters that it does not have.
+/// Reads a query. 400 if a parameter is unknown.
 pub fn read<T: DeserializeOwned + JsonSchema + 'static>(query: Option<&str>) -> Result<T> {
     read_query(pairs(query)?)
 }
 
-/// The entry after which a page of a list begins.
+/// Parses the id after which a page of a list begins.
 pub(super) fn after<T>(
     text: Option<&str>,
     what: &str,
@@ -41,8 +41,8 @@ pub(super) fn after<T>(
     text.map(|text| parse(text).ok_or_else(wrong)).transpose()
 }
 
-/// The reach of a list: what the caller reaches of the `owner` that is asked for. Only admins may
-/// ask for other owners.
+/// The reach of a list: the captures of `owner` that the caller may see. Only admins may ask for
+/// other owners.
 pub(super) fn within(owner: Option<&str>, reach: Reach, what: &str) -> Result<Reach> {
     match (owner, reach.owner()) {
         (None, _) => Ok(reach),
@@ -55,7 +55,7 @@ pub(super) fn within(owner: Option<&str>, reach: Reach, what: &str) -> Result<Re
     }
 }
 
-/// The first value of a parameter in a query of any parameters; `None` also if it is badly encoded.
+/// The first value of a parameter in any query; `None` also if the value is badly encoded.
 pub fn parameter(query: Option<&str>, name: &str) -> Option<String> {
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     pairs
@@ -63,7 +63,7 @@ pub fn parameter(query: Option<&str>, name: &str) -> Option<String> {
         .find_map(|(_, value)| decode(value))
 }
 
-/// Decodes a value. A trailing `%` is literal: people write `max_changed=2%`.
+/// Decodes a value. A trailing `%` is literal, because people write `max_changed=2%`.
 fn decode_value(text: &str) -> Option<String> {
     match text.strip_suffix('%') {
         Some(number) => decode(number).map(|number| number + "%"),

@@ -23,11 +23,11 @@ use rerouter_records::node::NoBody;
 use rerouter_records::user::EMAIL_BYTES;
 use rerouter_store::{Action, Role, SessionRow, StoreError, UserRow};
 
-/// Live sessions of a user: a new one ends the oldest.
+/// Most live sessions of a user: a new session ends the oldest.
 pub(super) const SESSIONS_PER_USER: usize = 20;
-/// Shortest password in bytes: OWASP's floor.
+/// Shortest password in bytes: the minimum that OWASP recommends.
 pub const PASSWORD_MIN: usize = 8;
-/// Longest password in bytes: hashing stays cheap to refuse.
+/// Longest password in bytes, so that a long one is refused without the cost of hashing.
 pub const PASSWORD_MAX: usize = 1024;
 
 pub(super) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -> ApiResult {
@@ -48,7 +48,7 @@ pub(super) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -
 }
 
 pub(super) async fn version(_: Call<'_>) -> Result<Answer<Version>> {
-    // Set by CI builds.
+    // CI builds set this variable.
     let commit =
         option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
     Ok(Version {
@@ -60,7 +60,7 @@ pub(super) async fn version(_: Call<'_>) -> Result<Answer<Version>> {
     .into())
 }
 
-/// 403 unless registration is open. Checked before the body is read.
+/// 403 unless registration is open. Called before the body is read.
 pub fn may_register(app: &App) -> Result<()> {
     if app.server.registration_is_open() {
         return Ok(());
@@ -105,7 +105,7 @@ pub(super) async fn login(call: Call<'_>, asked: Login) -> Result<Answer<LoggedI
     let (email, password) = (normal_email(&asked.email)?, asked.password);
     check_shown_password("password", &password)?;
     app.throttle.check_login(&email, client.address, app.clock.now())?;
-    // Before the throttle: a request refused for lack of capacity is not an attempt.
+    // Before the throttle, because a request that is refused for lack of capacity is no attempt.
     let slot = app.passwords.slot(client.address)?;
     app.throttle.login(&email, client.address, app.clock.now())?;
     app.auth.count_login(&app.store, &email, client.address).await?;
@@ -160,7 +160,7 @@ pub(super) async fn logout(call: Call<'_>, _: NoBody) -> Result<Answer<()>> {
     answer.with(SET_COOKIE, &clear_cookie(call.client().secure))
 }
 
-/// `POST /v1/auth/password`: also ends every other session of the user. Throttled together with
+/// `POST /v1/auth/password`: also ends every other session of the user. Shares its throttle with
 /// logins.
 pub(super) async fn password(call: Call<'_>, asked: PasswordChange) -> Result<Answer<()>> {
     let (Call { app, who, request }, client) = (call, call.client());
@@ -224,8 +224,9 @@ fn logged_in(who: &Principal) -> Result<(&UserRow, &SessionId)> {
     }
 }
 
-/// Adds a failed login to the audit, ten per quarter of an hour for each known user and for all
-/// unknown ones together. Runs beside the answer, whose time must not tell whether the user exists.
+/// Adds a failed login to the audit: at most ten per quarter of an hour for each known user, and
+/// for all unknown users together. Runs in parallel with the answer, whose time must not tell
+/// whether the user exists.
 fn note_refusal(app: &App, who: &Principal, request: &ApiRequest, user: Option<&UserId>) {
     let user = user.map_or(UNKNOWN_USER, UserId::as_str);
     if app.throttle.note_refusal(user, app.clock.now()) {
@@ -251,7 +252,7 @@ pub(super) fn check_new_password(field: &str, password: &Secret) -> Result<()> {
     Err(Error::invalid(field, format!("{field} must have {least} to {most} bytes.")))
 }
 
-/// Bounds a password that is only compared, before the cost of hashing.
+/// Limits the length of a password that is only compared, before the cost of hashing.
 fn check_shown_password(field: &str, password: &Secret) -> Result<()> {
     if password.expose().len() <= PASSWORD_MAX {
         return Ok(());
@@ -263,7 +264,7 @@ pub(super) fn email_is_taken() -> Error {
     Error::new(Kind::Conflict, "This e-mail is already registered.")
 }
 
-/// The error of a failed creation.
+/// The error of a user's creation that failed in the store.
 pub(super) fn of_new_user(error: StoreError) -> Error {
     match error {
         StoreError::Conflict => email_is_taken(),

@@ -73,7 +73,7 @@ fn of_nodes(app: &App, live: &Live, now: Timestamp) -> ProviderStatus {
     }
 }
 
-/// A target on nodes: the sums of its nodes, the best state of those that are ready, and each node.
+/// A target on nodes: the sums over its nodes, the best state of the ready nodes, and each node.
 fn on_nodes(app: &App, model: &str, now: Timestamp) -> ProviderTarget {
     let behind = app.nodes.behind(model, now);
     let most = |node: &nodes::NodeSnapshot| {
@@ -99,7 +99,7 @@ fn on_nodes(app: &App, model: &str, now: Timestamp) -> ProviderTarget {
         requests_1m: behind.iter().map(|(_, shown)| shown.requests_1m).sum(),
         errors_1m: behind.iter().map(|(_, shown)| shown.errors_1m).sum(),
     };
-    // A node without a limit leaves the target without one.
+    // If one node has no limit, the target has none.
     let bounds: Option<Vec<u32>> = ready.iter().map(|(node, _)| most(node)).collect();
     let bound = bounds
         .filter(|bounds| !bounds.is_empty())

@@ -26,16 +26,17 @@ use rerouter_records::replay::{
 };
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
 
-/// Longest wait of a reader for captures that are still to be written.
+/// Longest wait of a reader for captures that are not written yet.
 pub(super) const CAPTURE_SETTLE: Duration = Duration::from_secs(2);
-/// Time between two looks for a capture that another gateway writes: each asks the database.
+/// Time between two look-ups of a capture that another gateway writes: each one queries the
+/// database.
 const CAPTURE_COMES_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest wait of a deletion for captures being written: the writer's tries with their waits,
-/// twice.
+/// Longest wait of a deletion for captures that are being written: twice the time of all the
+/// writer's tries.
 const CAPTURE_FLUSH: Duration = Duration::from_secs(5);
 
-/// Pages of the index that one page of a list reads where the index does not know what is asked
-/// for, and their captures.
+/// For a filter that the index does not know: how many pages of the index are read for one page of
+/// a list, and how many captures for each of them.
 const HEAD_PAGES: (usize, usize) = (10, 200);
 /// Maximum number of entries in `status`.
 const STATUSES: usize = 32;
@@ -57,7 +58,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
         None => None,
     };
     let (may_read, live) = (who.has_scope("config"), app.live());
-    // Rendering megabytes takes long: on a blocking thread.
+    // On a blocking thread, because rendering megabytes takes long.
     let rendered = blocking(move || {
         let mut whole = capture.whole();
         whole.conversation = with.conversation.then(|| capture.conversation());
@@ -71,7 +72,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
     rendered.await?
 }
 
-/// What a capture is given with, beside its fields.
+/// Readings of a capture that an answer adds to its fields.
 #[derive(Clone, Copy, Default)]
 struct Readings {
     conversation: bool,
@@ -112,16 +113,16 @@ pub(super) async fn compare(app: &App, who: &Principal, request: &ApiRequest) ->
 pub(super) async fn delete(call: Call<'_>, query: DeletionQuery) -> Result<Answer<()>> {
     let Call { app, who, .. } = call;
     let (whose, _) = visible_soon(app, who, call.id()).await?;
-    // Captures and audit are different databases: the row comes first, so that no deletion lacks
-    // one.
+    // Captures and audit are in different databases, so the audit row is written first: no deletion
+    // is without a row.
     app.store.note(call.event(Action::CaptureDelete, "capture", whose.as_str())).await?;
     let reach = app.auth.reach(who);
     remove(&app.captures, &app.archive, &reach, call.id(), query.replays).await?;
     Ok(().into())
 }
 
-/// `DELETE /v1/router/replay`: all captures that match everything that is named. A call that breaks
-/// off may be repeated, and goes on.
+/// `DELETE /v1/router/replay`: deletes all captures that match every given filter. A call that
+/// breaks off may be repeated, and continues.
 pub(super) async fn erase(call: Call<'_>, query: ErasureQuery) -> Result<Answer<Erased>> {
     let Call { app, who, request } = call;
     let ErasureQuery { user, key, until } = query;
@@ -151,16 +152,18 @@ pub(super) async fn erase(call: Call<'_>, query: ErasureQuery) -> Result<Answer<
     Ok(Erased { deleted: erase_all(app, &filter).await? }.into())
 }
 
-/// Deletes all captures that match, also those under way here. Returns how many were written.
+/// Deletes all captures that match, and those of requests under way in this process. Returns how
+/// many written captures it deleted.
 pub(super) async fn erase_all(app: &App, filter: &CaptureFilter) -> Result<usize> {
     app.captures.pending().delete_all(filter);
     flush(&app.captures).await?;
     if app.archive.is_shared() {
-        // By then other gateways have written what they answered before this call.
+        // After this wait other gateways have written the captures of what they answered before
+        // this call.
         sleep(CAPTURE_SETTLE).await;
     }
     let erased = app.archive.erase(filter).await?;
-    // A reroute that read its original before the deletion is known as its replay by now.
+    // A reroute that read its original before the deletion is pending as its replay by now.
     app.captures.pending().delete_all(filter);
     Ok(erased)
 }
@@ -170,7 +173,7 @@ async fn flush(queue: &CaptureQueue) -> Result<()> {
     timeout(CAPTURE_FLUSH, queue.flush()).await.map_err(late)
 }
 
-/// Audits that an admin reads this capture, if it is another user's.
+/// Writes an audit row if an admin reads another user's capture.
 async fn note_foreign(call: Call<'_>, capture: &Capture) -> Result<()> {
     let by = (call.request.extensions().get::<RequestId>().cloned(), call.client().address);
     let whose = (&capture.head.id, &capture.head.owner);
@@ -203,8 +206,8 @@ pub async fn visible_soon(app: &App, who: &Principal, id: &str) -> Result<(Reque
     soon(&app.archive, id, until, || visible(&app.captures, &app.archive, &reach, id)).await
 }
 
-/// Looks for a capture until it is there. Another gateway may have answered its request just now,
-/// and writes it some tenths of a second later.
+/// Repeats a look-up until the capture is there. Another gateway may have answered the request just
+/// now: it writes the capture some tenths of a second later.
 async fn soon<T, F: Future<Output = Result<T>>>(
     archive: &Archive,
     id: &str,
@@ -217,7 +220,7 @@ async fn soon<T, F: Future<Output = Result<T>>>(
         match look().await {
             Err(error) if comes && error.kind() == Kind::NotFound && Instant::now() < until => {
                 sleep(pause.min(until.saturating_duration_since(Instant::now()))).await;
-                // Anybody may ask for what never comes.
+                // The pauses grow, because anybody may ask for a capture that never comes.
                 pause *= 2;
             }
             found => return found,
@@ -225,9 +228,9 @@ async fn soon<T, F: Future<Output = Result<T>>>(
     }
 }
 
-/// Deletes a capture, written or pending. A pending one, even of a running request, is never
-/// written; one that the writer may already hold is waited for, then deleted. Replays that are out
-/// of reach stay.
+/// Deletes a capture, written or pending. A pending capture, even of a running request, is never
+/// written. One that the writer may already hold is awaited, then deleted. Replays out of the
+/// caller's reach stay.
 async fn remove(
     queue: &CaptureQueue,
     archive: &Archive,
@@ -242,12 +245,12 @@ async fn remove(
         let found = archive.whose(&id).await?;
         found.filter(|(owner, key)| reach.covers(owner, key.as_ref())).ok_or_else(absent)?;
     }
-    // A running replay is announced before it reads its original. So once the original is deleted,
-    // the table holds all of its pending replays.
+    // A running replay is announced before it reads its original, so once the original is deleted,
+    // all its pending replays are known.
     let mut gone = HashSet::from([id.clone()]);
     let mut next = if replays { coming.delete_replays(&mut gone, reach) } else { Vec::new() };
     maybe_in_hand |= replays;
-    // The capture itself last, so that a repetition of the call finds it until then.
+    // The capture itself comes last, so that a repeat of the call finds it until then.
     next.push(id);
     while !next.is_empty() {
         if maybe_in_hand {
@@ -273,7 +276,7 @@ pub async fn look_up(
 ) -> Result<Capture> {
     let until = Instant::now() + CAPTURE_SETTLE;
     match find(archive, reach, id).await {
-        // While the index is incomplete, also for a pending capture.
+        // A pending capture is not found yet, also while the index is incomplete.
         Err(error) if error.kind() == Kind::NotFound => {
             queue.settle(reach.owner(), CAPTURE_SETTLE).await;
             soon(archive, id, until, || find(archive, reach, id)).await
@@ -284,7 +287,7 @@ pub async fn look_up(
 
 async fn find(archive: &Archive, reach: &Reach, id: &str) -> Result<Capture> {
     let id = RequestId::parse(id).ok_or_else(absent)?;
-    // Before the capture is opened: a damaged one is 404 to others, too.
+    // Checked before the capture is opened: to others a damaged capture is a 404 too.
     let whose = archive.whose(&id).await?;
     whose.filter(|(owner, key)| reach.covers(owner, key.as_ref())).ok_or_else(absent)?;
     let read = |Capture { head, .. }: &Capture| reach.covers(&head.owner, head.key.as_ref());
@@ -312,7 +315,7 @@ async fn summaries(archive: &Archive, reach: &Reach, query: &ReplayQuery) -> Res
     })
 }
 
-/// A page of captures whose heads fit, out of several pages of the index.
+/// A page of captures that match by their heads, found in several pages of the index.
 async fn fitting(
     archive: &Archive,
     filter: &CaptureFilter,
@@ -328,7 +331,7 @@ async fn fitting(
         found.unreadable += read.unreadable;
         found.next = read.next;
         if found.heads.len() > limit {
-            // The next page goes on behind the last capture of this one.
+            // The next page begins after the last capture of this one.
             found.heads.truncate(limit);
             found.next = found.heads.last().map(|last| last.id.clone());
         }
@@ -380,7 +383,7 @@ fn read<T>(
     text.map(|text| parse(text).ok_or_else(wrong)).transpose()
 }
 
-/// Reads `200`, `4xx` or a comma-separated list of such as ranges.
+/// Reads `200`, `4xx` or a comma-separated list of these as ranges.
 fn statuses(text: &str) -> Option<Vec<(u16, u16)>> {
     let ranges: Option<Vec<(u16, u16)>> =
         text.split(',').take(STATUSES + 1).map(|word| range(word.trim())).collect();

@@ -17,7 +17,7 @@ struct TestReplays {
     _dir: tempfile::TempDir,
 }
 
-/// Ann has four captures, Bob one, in this order.
+/// Creates four captures of Ann and one of Bob, in this order.
 async fn world() -> TestReplays {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).await.unwrap();
@@ -50,7 +50,7 @@ fn user(id: &str) -> Reach {
 }
 
 impl TestReplays {
-    /// Which captures a list has, by number.
+    /// The captures in a list, by number.
     async fn list(&self, who: &Reach, query: &str) -> Vec<usize> {
         let body = listed(&self.archive, who, Some(query)).await.unwrap();
         let number = |entry: &Value| {
@@ -231,7 +231,8 @@ async fn what_is_deleted_is_gone_wherever_it_was() {
         "it is gone already"
     );
 
-    // A replay of the replay waits for the writer, one of the first capture is under way.
+    // A replay of the replay is waiting for the writer, and a replay of the first capture is
+    // running.
     let mut waiting = capture(10, &UserId::known("usr_ann"), &Random::seeded(10));
     waiting.head.replay_of = Some(world.captures[3].head.id.clone());
     let running = capture(11, &UserId::known("usr_ann"), &Random::seeded(11));
@@ -246,7 +247,7 @@ async fn what_is_deleted_is_gone_wherever_it_was() {
     assert_eq!(metrics.captures_so_far("deleted"), 1);
 }
 
-/// Waits, bounded, until the store hangs in a write of captures.
+/// Waits, for a limited time, until the store hangs in a write of captures.
 async fn hangs(faults: &rerouter_store::Faults) {
     let hanging = async {
         while faults.hanging() == 0 {
@@ -271,8 +272,7 @@ async fn replays_under_way_go_with_what_they_are_replays_of() {
     }
     let [first, stored, early, late, other] = captures.try_into().unwrap();
     archive.append(Arc::new(vec![first.clone(), stored.clone(), other.clone()])).await.unwrap();
-    // A replay of the stored replay is under way; while the deletion is at work another one of that
-    // begins.
+    // A replay of the stored replay is running, and another one begins during the deletion.
     let announce = |of: &Capture| {
         queue.pending().announce(&of.head.id, (&ann, None), of.head.replay_of.as_ref())
     };
@@ -313,7 +313,7 @@ async fn what_the_writer_has_in_hand_is_deleted_as_well() {
     let id = taken.head.id.clone();
     faults.stall_appends();
     assert!(queue.offer(taken));
-    // The writer takes it and hangs in the store; then the deletion comes, and waits.
+    // The writer takes the capture and hangs in the store. Then the deletion begins, and waits.
     hangs(&faults).await;
     let ann = user("usr_ann");
     let mut deletion = std::pin::pin!(remove(&queue, &archive, &ann, id.as_str(), false));
@@ -362,7 +362,7 @@ async fn what_is_damaged_is_absent_to_everybody_else() {
 async fn replays_of_others_go_for_an_admin_only() {
     let world = world().await;
     let (first, bob) = (&world.captures[0].head.id, UserId::known("usr_bob"));
-    // From an import: replays made here are their original's owner's.
+    // The original was imported: replays made here belong to its owner.
     let [mut his, mut behind, mut waiting] =
         [10, 11, 12].map(|second| capture(second, &bob, &Random::seeded(second as u64)));
     his.head.replay_of = Some(first.clone());

@@ -1,4 +1,4 @@
-//! What a row of the table says, and what its handler gets and gives.
+//! The types of a table row: the route, and the request and answer of its handler.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,7 @@ impl Policy {
     }
 }
 
-/// What answers a route.
+/// The responder of a route.
 #[derive(Clone, Copy)]
 pub enum Responder {
     /// A function of this room, and the bodies that it takes.
@@ -50,11 +50,11 @@ pub enum Responder {
     Progress(ProgressHandler, BodyKind),
 }
 
-/// A running call that reports progress. Dropping it, as when the client leaves, ends the work.
+/// A running call that reports progress. Dropping it ends the work, as when the client leaves.
 pub struct ProgressStream {
-    /// Whether the client gets progress as lines; the last line is the answer then.
+    /// Whether the client gets progress as lines. If so, the last line is the answer.
     pub lines: bool,
-    /// The steps; [`ProgressStep::Answer`] is the last.
+    /// The steps. The last one is [`ProgressStep::Answer`].
     pub steps: mpsc::Receiver<ProgressStep>,
 }
 
@@ -65,23 +65,24 @@ pub enum ProgressStep {
     Answer(ApiResult),
 }
 
-/// Media type of a merge patch (RFC 7396 section 4), accepted for PATCH beside plain JSON.
+/// Media type of a merge patch (RFC 7396 section 4), accepted for PATCH in addition to plain JSON.
 pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The body that a handler takes; always bounded, in `gateway/intake.rs`, and never compressed.
+/// The kind of body that a handler takes. `gateway/intake.rs` limits its size and refuses
+/// compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
     /// JSON, up to `MANAGEMENT_BODY`.
     Json,
     /// Events of a node in JSON, up to `NODE_EVENTS_BODY`.
     Events,
-    /// A merge patch, bounded as JSON.
+    /// A merge patch, with the limit of JSON.
     Patch,
     /// A routing document in JSON or YAML, up to [`rerouter_base::bounds::DOCUMENT_BYTES`].
     Document,
     /// The JSON of an inference call, up to `limits.request_body`.
     Prompt,
-    /// Captures in JSON, one per line, up to `IMPORT_BODY`. A single one may be
+    /// Captures in JSON, one per line, up to `IMPORT_BODY`. A single capture may be
     /// `application/json`.
     Lines,
     /// A form of a page, up to `MANAGEMENT_BODY`.
@@ -106,8 +107,8 @@ impl BodyKind {
     }
 }
 
-/// A request with its whole body. What is known beside is in its extensions: [`PathParams`],
-/// [`ClientOrigin`], [`RequestId`](rerouter_base::id::RequestId).
+/// A request with its whole body. Its extensions hold [`PathParams`], [`ClientOrigin`] and
+/// [`RequestId`](rerouter_base::id::RequestId).
 pub type ApiRequest = Request<Bytes>;
 pub type ApiResult = Result<Response<Bytes>>;
 /// A handler of the table.
@@ -122,7 +123,7 @@ pub type ProgressHandler =
 /// The future of a handler.
 type ResponseFuture<'a> = Pin<Box<dyn Future<Output = ApiResult> + Send + 'a>>;
 
-/// What a request is matched with, and what answers it.
+/// A method and path pattern, with the policy and the responder.
 #[derive(Clone)]
 pub struct Route {
     pub method: Method,
@@ -133,8 +134,8 @@ pub struct Route {
     pub responder: Responder,
 }
 
-/// The values of a pattern's `{…}`, in order, still percent-encoded. An extension of a handler's
-/// request.
+/// The values of a pattern's `{…}`, in order, still percent-encoded. Part of the extensions of a
+/// handler's request.
 #[derive(Clone, Debug, Default)]
 pub struct PathParams(pub Vec<String>);
 
@@ -150,17 +151,16 @@ impl PathParams {
     }
 }
 
-/// Where a request comes from. An extension of a handler's request, as is its
-/// [`RequestId`](rerouter_base::id::RequestId).
+/// The origin of a request. Part of the extensions of a handler's request.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOrigin {
     /// Address of the client, with `X-Forwarded-For` of trusted proxies applied.
     pub address: Option<IpAddr>,
-    /// Whether that address is reliable: not if an untrusted proxy forwarded the request, nor if
-    /// the address is that of a trusted proxy.
+    /// Whether the address is reliable: no untrusted proxy forwarded the request, and the address
+    /// is not that of a trusted proxy.
     pub proven: bool,
     /// Whether the client uses https.
     pub secure: bool,
-    /// Address of the listener that took the connection.
+    /// Address of the listener that accepted the connection.
     pub listener: Option<SocketAddr>,
 }

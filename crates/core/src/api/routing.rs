@@ -28,7 +28,7 @@ use rerouter_records::routing::{
 use rerouter_routing::Routing;
 use rerouter_store::{Action, DocumentRow, Event};
 
-/// Tries of a gated change when others come between.
+/// How often a gated change is tried if concurrent changes interfere.
 const GATE_TRIES: usize = 3;
 
 /// `GET /v1/router/config`; as YAML text if `Accept` asks for it.
@@ -78,9 +78,9 @@ pub(super) async fn put(app: &App, who: &Principal, request: &ApiRequest) -> Api
     gated(app, &text, expected.as_deref(), &gate, (by, &tried)).await
 }
 
-/// A change that must pass the gate: it is evaluated on recent captures against the document that
-/// it replaces, again if that one changes meanwhile. The evaluation reads captures of all owners,
-/// which is audited; the answer names examples to an admin only.
+/// Makes a change that must pass the gate. The change is evaluated on recent captures against the
+/// document that it replaces, and again if that document changes meanwhile. The evaluation reads
+/// captures of all owners, which is audited. Only an admin gets examples in the answer.
 async fn gated(
     app: &App,
     text: &str,
@@ -120,7 +120,7 @@ async fn gated(
     .retry_after(bounds::LIMIT_RETRY))
 }
 
-/// Parses a given document without variables.
+/// Parses a submitted document without reading variables.
 pub(super) async fn read(
     app: &App,
     text: String,
@@ -130,8 +130,8 @@ pub(super) async fn read(
     Ok(reading.await?)
 }
 
-/// `POST /v1/router/config/validate`: every problem and warning. Keeps nothing and reads no
-/// variable.
+/// `POST /v1/router/config/validate`: returns every problem and warning. Stores nothing and reads
+/// no variable.
 pub(super) async fn validate(call: Call<'_>) -> Result<Answer<Validation>> {
     let text = document(call.request)?;
     let (server, mock) = (call.app.server.clone(), call.app.mock);

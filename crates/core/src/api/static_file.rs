@@ -1,4 +1,4 @@
-//! A text that is the same for every caller: rendered, compressed and hashed once.
+//! A text that is the same for every caller: it is rendered, compressed and hashed once.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::route::ApiResult;
 use rerouter_base::error::Error;
 
-/// The text as it is sent.
+/// The text in the form that is sent.
 pub struct StaticFile {
     kind: &'static str,
     pub digest: String,
@@ -23,12 +23,12 @@ pub struct StaticFile {
 }
 
 impl StaticFile {
-    /// A file of this media type.
+    /// Makes a file of this media type.
     pub fn new(kind: &'static str, plain: String) -> Self {
         let digest = Sha256::digest(plain.as_bytes());
         let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let mut coder = GzEncoder::new(Vec::new(), Compression::best());
-        // Memory takes all that is written.
+        // A write into memory cannot fail.
         let gzip =
             coder.write_all(plain.as_bytes()).and_then(|()| coder.finish()).unwrap_or_default();
         StaticFile { kind, digest, plain: plain.into(), gzip: gzip.into() }

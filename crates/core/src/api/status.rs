@@ -1,5 +1,4 @@
-//! What this process knows of itself: its document, its queue of captures, its disk, its
-//! certificates.
+//! The status of this process: its document, its queue of captures, its disk, its certificates.
 
 use std::path::Path;
 
@@ -54,7 +53,7 @@ fn disk(server: &Server) -> DiskStatus {
     DiskStatus { free_bytes, low: free_bytes.is_some_and(|free| free < bounds::DOCTOR_DISK_LEAST) }
 }
 
-/// When the certificate of each listener ends, as its file has it now.
+/// The expiry of each listener's certificate, as read from its file now.
 fn certificates(server: &Server) -> Vec<CertificateStatus> {
     let listeners = server.listeners.iter();
     let with_tls = listeners.filter_map(|listener| Some((listener, listener.tls.as_ref()?)));

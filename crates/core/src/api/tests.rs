@@ -43,7 +43,7 @@ use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::telemetry::Telemetry;
 use rerouter_store::{Faults, Store};
 
-/// Handlers by the id of their operation, in which `{}` stands for the interface of the path.
+/// Handlers by the id of their operation, in which `{}` is the interface of the path.
 macro_rules! handlers {
     ($($module:ident { $($name:ident $id:literal)* })*) => {
         $(pub(super) mod $module {
@@ -100,7 +100,7 @@ async fn world() -> TestApi {
     world_with("").await
 }
 
-/// With this server document.
+/// A gateway with this server document.
 async fn world_with(server: &str) -> TestApi {
     let dir = tempfile::tempdir().unwrap();
     let faults = Faults::default();
@@ -176,12 +176,12 @@ impl TestApi {
             .map_err(|refused| refused.reason)
     }
 
-    /// Why a key is refused, or `good`.
+    /// Why a key is refused, or `good` if it is accepted.
     fn why(&self, secret: &Value) -> &'static str {
         self.bearer(Surface::DataPlane, text(secret)).err().unwrap_or("good")
     }
 
-    /// The tables as they are after a start with this `AGENT_CLOUD_API_KEY`.
+    /// Loads the tables as a start with this `AGENT_CLOUD_API_KEY` does.
     async fn start_again(&mut self, agent_key: Option<&str>) {
         let auth = Auth::new(
             &SecretBytes::new([1; 32]),
@@ -197,7 +197,7 @@ impl TestApi {
         self.bearer(Surface::RouterManagement, secret).unwrap()
     }
 
-    /// Registers and logs in; the session token.
+    /// Registers a user and logs in; returns the session's principal.
     async fn user(&self, email: &str) -> Principal {
         let body = json!({"email": email, "password": "correct horse"});
         pin::register(
@@ -226,7 +226,7 @@ impl TestApi {
             .map(|answer| read(&answer))
     }
 
-    /// The record as every answer has it: without what is left of the limits.
+    /// A key's record as all answers have it, without what is left of its limits.
     async fn get(&self, who: &Principal, id: &str) -> Result<Value> {
         let answer =
             keys::get(&self.app, who, &request(&format!("/v1/router/keys/{id}"), None)).await?;

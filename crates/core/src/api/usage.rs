@@ -1,4 +1,5 @@
-//! Usage: requests, errors, latencies, tokens and cost, from sums by time, not from captures.
+//! Usage: requests, errors, latencies, tokens and cost. It comes from sums by time, not from
+//! captures.
 
 use jiff::Timestamp;
 
@@ -12,11 +13,11 @@ use rerouter_records::usage::{
 };
 use rerouter_store::{LatencyCounts, UsageColumn, UsageGroup, UsageInterval, UsageQuery};
 
-/// Values of one column that usage is asked of.
+/// Most values of one column in a filter.
 const USAGE_VALUES: usize = 20;
 
-/// `GET /v1/router/usage`: the usage in the caller's reach. It is summed by intervals in
-/// UTC, so `since` and `until` must be starts of them.
+/// `GET /v1/router/usage`: the usage in the caller's reach. It is summed by intervals in UTC, so
+/// `since` and `until` must be starts of intervals.
 pub(super) async fn get(call: Call<'_>, query: UsageParameters) -> Result<Answer<UsageList>> {
     let (app, now, interval, limit) = (call.app, call.now(), query.interval, query.limit);
     let since = bound("since", query.since.as_deref(), interval)?;
@@ -54,7 +55,7 @@ pub(super) async fn get(call: Call<'_>, query: UsageParameters) -> Result<Answer
     Ok(UsageList { object: ListObject::It, data, has_more, next: None, span }.into())
 }
 
-/// The values of columns that are asked of, each a comma-separated list.
+/// The values that columns are filtered by, each a comma-separated list.
 fn filters(query: &UsageParameters) -> Result<Vec<(UsageColumn, Vec<String>)>> {
     let most = USAGE_VALUES;
     let asked = [
@@ -76,7 +77,7 @@ fn filters(query: &UsageParameters) -> Result<Vec<(UsageColumn, Vec<String>)>> {
         .collect()
 }
 
-/// Reads the start of an interval in UTC, as a time or, for a day, as a date.
+/// Reads the start of an interval in UTC: a time or, for days, a date.
 fn bound(name: &str, text: Option<&str>, interval: UsageInterval) -> Result<Option<Timestamp>> {
     let Some(text) = text else { return Ok(None) };
     let is_date = interval == UsageInterval::Day && text.len() == DATE;
@@ -154,12 +155,12 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> UsageRecord {
     shown
 }
 
-/// A day of the store, which is `yyyymmdd`.
+/// Turns a day of the store, `yyyymmdd`, into a date.
 fn date(value: &str) -> Option<String> {
     Some(format!("{}-{}-{}", value.get(..4)?, value.get(4..6)?, value.get(6..8)?))
 }
 
-/// The begin of an interval of the store: a day, or seconds since the epoch.
+/// The start of an interval of the store, which is a day, or seconds since the epoch.
 fn time(value: &str) -> Option<String> {
     let at = match value.len() {
         DAY => format!("{}T00:00:00Z", date(value)?).parse().ok()?,
@@ -168,10 +169,10 @@ fn time(value: &str) -> Option<String> {
     Some(rfc3339(at))
 }
 
-/// Characters of a day of the store. Seconds since the epoch have more.
+/// Length of a day in the store. Seconds since the epoch are longer.
 const DAY: usize = 8;
 
-/// Half of all durations were shorter than the one, and 95 of 100 than the other.
+/// The 50th and the 95th percentile of the durations.
 fn quantiles(counts: &LatencyCounts) -> Option<LatencyQuantiles> {
     let rounded = |share| counts.quantile_ms(share).map(f64::round);
     Some(LatencyQuantiles { p50: rounded(0.5)?, p95: rounded(0.95)? })

@@ -1,5 +1,5 @@
 //! Users, managed by admins. The built-in `usr_admin` of `ADMIN_API_KEY` can be read by id, but is
-//! neither listed nor changed.
+//! not listed and cannot be changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,9 +62,8 @@ pub(super) async fn get(call: Call<'_>) -> Result<Answer<UserRecord>> {
 }
 
 /// `PATCH /v1/users/{id}`, a merge patch (RFC 7396). A new password ends all sessions of the user.
-/// Disabling applies in memory first, like a
-/// revocation: if the store fails, the user is disabled all the same, the caller gets 503, and the
-/// write is retried.
+/// Disabling applies in memory first, like a revocation: if the store fails, the user is disabled
+/// nevertheless, the caller gets 503, and the write is retried.
 pub(super) async fn update(call: Call<'_>, patch: UserPatch) -> Result<Answer<UserRecord>> {
     let Call { app, who, .. } = call;
     check(&patch)?;
@@ -72,16 +71,16 @@ pub(super) async fn update(call: Call<'_>, patch: UserPatch) -> Result<Answer<Us
     if user.id == UserId::admin() {
         return Err(Error::new(Kind::Conflict, "The built-in user cannot be changed."));
     }
-    // Checked before anything happens; the store applies the patch to the state at that time.
+    // Checked before anything happens; later the store applies the patch to the then current state.
     let mut wanted = UserRow::clone(&user);
     apply(&patch, None, &mut wanted, who)?;
     let hash = hash(call, &patch).await?;
-    // A repetition retries a pending write at once.
+    // A repeated call retries a pending write at once.
     let disables = wanted.disabled && (!user.disabled || app.auth.is_being_disabled(&user.id));
-    // ADMIN_API_KEY works without any admin user.
+    // Without any admin user, ADMIN_API_KEY still works.
     let last_may_go = matches!(who, Principal::Admin);
     if !disables && !last_may_go && wanted.role != Role::Admin && app.auth.is_last_admin(&user.id) {
-        // The store checks again; it does not know of pending disablings yet.
+        // The store checks this too, but does not know of pending disablings yet.
         return Err(StoreError::LastAdmin.into());
     }
     let action = match disables {
@@ -110,8 +109,8 @@ pub(super) async fn update(call: Call<'_>, patch: UserPatch) -> Result<Answer<Us
     call.commit(&committed, UserRecord::from(&*user)).await
 }
 
-/// `DELETE /v1/users/{id}`: the user is disabled, then the captures are deleted, then the row goes.
-/// A call that broke off leaves a disabled user, and another one goes on.
+/// `DELETE /v1/users/{id}`: disables the user, then deletes the captures, then the row. A call that
+/// broke off leaves a disabled user, and a repeat continues.
 pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
     let Call { app, who, .. } = call;
     let id = find(call)?.id.clone();
@@ -129,8 +128,8 @@ pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
     if disabled.changes.is_empty() {
         app.store.note(event).await?;
     }
-    // A mark under the owner's id: PostgreSQL then stores nothing of this owner. No effect on
-    // SQLite.
+    // A tombstone under the owner's id: with it PostgreSQL stores nothing more of this owner. No
+    // effect on SQLite.
     app.archive.delete(&RequestId::known(id.as_str()), false, Reach::All).await?;
     let reach = Reach::Owner(id.clone());
     let of_user = CaptureFilter { reach, shadows: Shadows::With, ..CaptureFilter::default() };
@@ -139,7 +138,7 @@ pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
     call.commit(&deleted, ()).await
 }
 
-/// Refuses what no user may have.
+/// Refuses values that no user may have.
 fn check(patch: &UserPatch) -> Result<()> {
     if let Some(password) = patch.password.set() {
         pin::check_new_password("password", password)?;
@@ -147,7 +146,7 @@ fn check(patch: &UserPatch) -> Result<()> {
     patch.name.set().map_or(Ok(()), |name| check_name(name))
 }
 
-/// The hash of a new password. Hashing takes its turn: the caller is checked again then.
+/// Hashes a new password. Hashing waits for a turn, so the caller is checked again afterwards.
 async fn hash(call: Call<'_>, patch: &UserPatch) -> Result<Option<String>> {
     let Some(password) = patch.password.set() else { return Ok(None) };
     let hash = call.app.passwords.hash(Secret::clone(password)).await?;
@@ -155,9 +154,9 @@ async fn hash(call: Call<'_>, patch: &UserPatch) -> Result<Option<String>> {
     Ok(Some(hash))
 }
 
-/// Applies a patch, with the `hash` of its password, once there is one.
+/// Applies a patch. `hash` is that of its password, once known.
 fn apply(patch: &UserPatch, hash: Option<&str>, user: &mut UserRow, by: &Principal) -> Result<()> {
-    // With the password an admin could act as the other one, also once demoted.
+    // With the password an admin could act as the other admin, even after losing the role.
     let resets = patch.password.is_present();
     if resets && user.role == Role::Admin && !matches!(by, Principal::Admin) {
         let why = "Only ADMIN_API_KEY may set the password of an admin.";

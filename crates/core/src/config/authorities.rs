@@ -1,4 +1,5 @@
-//! Certificates in PEM files: authorities, read with the document that names them, and ends.
+//! Certificates in PEM files: authorities, read with the document that names them, and expiry
+//! times.
 
 use std::io::Read;
 
@@ -10,15 +11,15 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use rerouter_base::bounds;
 
-/// Reads the authorities of a file, in DER. Errors do not quote its path, which may be from the
-/// environment.
+/// Reads the authorities in a file, in DER. Errors do not quote the file's path, which may come
+/// from the environment.
 pub(super) fn load(path: &str) -> Result<Vec<Vec<u8>>, String> {
     let mut pem = Vec::new();
     if !std::fs::metadata(path)
         .map_err(|error| format!("the file cannot be read: {error}"))?
         .is_file()
     {
-        // A pipe would block, a device would never end.
+        // Reading a pipe would block, and reading a device might never end.
         return Err("is not a file".to_owned());
     }
     let limit = bounds::DOCUMENT_BYTES as u64;
@@ -27,12 +28,12 @@ pub(super) fn load(path: &str) -> Result<Vec<Vec<u8>>, String> {
     parse(&pem)
 }
 
-/// When the first certificate of a PEM text ends.
+/// The expiry time of the first certificate in a PEM text.
 pub fn expiry(pem: &[u8]) -> Option<Timestamp> {
     expiry_of(&CertificateDer::pem_slice_iter(pem).next()?.ok()?)
 }
 
-/// When a certificate in DER ends.
+/// The expiry time of a certificate in DER.
 pub fn expiry_of(der: &[u8]) -> Option<Timestamp> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
@@ -47,7 +48,7 @@ fn parse(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     }
     let mut roots = RootCertStore::empty();
     for certificate in &found {
-        // Both parsers that connections use must accept it.
+        // A certificate must be valid for both parsers that connections use.
         let whole = X509Certificate::from_der(certificate).is_ok_and(|(rest, _)| rest.is_empty());
         if !whole || roots.add(certificate.clone()).is_err() {
             return Err("the file holds an invalid certificate of an authority".to_owned());

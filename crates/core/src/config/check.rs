@@ -1,4 +1,4 @@
-//! Checks both documents without a start.
+//! Checks both documents without starting a gateway.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::{
 /// The findings in both documents.
 #[derive(Debug, Default)]
 pub struct CheckReport {
-    /// Each one prevents a start.
+    /// Problems that prevent a start.
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
     /// A line for each valid document.
@@ -26,12 +26,12 @@ pub struct CheckReport {
     is_valid: bool,
 }
 
-/// Reads the routing document of the store, `None` if it has none.
+/// Reads the routing document in the store, `None` if there is none.
 pub(super) type Stored<'a> = dyn Fn(&Server) -> Result<Option<String>, String> + 'a;
 
 impl CheckReport {
     /// Checks the server document. Without `env`, a variable without a default may have any value,
-    /// and what this machine lacks is only a warning.
+    /// and files that this machine lacks are only a warning.
     pub fn server(
         source: Result<DocumentSource, Vec<Problem>>,
         env: Option<&Env<'_>>,
@@ -55,8 +55,8 @@ impl CheckReport {
         }
     }
 
-    /// Checks the routing document at `path`, else the one that the server document names, if that
-    /// is certain despite the problems of the server document. `stored` reads it from the store.
+    /// Checks the routing document at `path`, else the one that the server document names, if the
+    /// name is certain despite problems of the server document. `stored` reads it from the store.
     pub fn check_routing(
         &mut self,
         path: Option<&Path>,
@@ -99,7 +99,7 @@ impl CheckReport {
         }
     }
 
-    /// Reads the routing document, or says why it cannot be checked.
+    /// The routing document, or the reason why it cannot be checked.
     fn routing_source(
         &self,
         path: Option<&Path>,
@@ -129,7 +129,8 @@ impl CheckReport {
 }
 
 impl Server {
-    /// Whether the file of the routing document, and what it may use, are certain despite problems.
+    /// Whether the routing document's file, and the variables that it may use, are certain despite
+    /// problems.
     fn names_its_routing(&self) -> bool {
         self.positions.has("routing.file") && self.positions.knows_all_of("routing")
     }

@@ -1,5 +1,5 @@
-//! Which addresses the gateway may connect to: by the policy of the server document, and never its
-//! own.
+//! The addresses to which the gateway may connect: those that the server document's policy allows,
+//! but never its own.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use ureq::unversioned::transport::NextTimeout;
 use super::net::embedded_ipv4;
 use super::{Net, Server};
 
-/// Who named the destination.
+/// The origin of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EgressPeer {
     /// A provider of the routing document.
@@ -32,13 +32,14 @@ pub enum EgressRefusal {
 #[derive(Clone, Debug)]
 pub struct Egress {
     denied: Vec<Net>,
-    /// Always denied to nodes: metadata services.
+    /// Addresses of metadata services, always denied to nodes.
     metadata: Vec<Net>,
     ours: Vec<SocketAddr>,
 }
 
 impl Egress {
-    /// Denies `denied`, and the addresses `ours` that this process listens on.
+    /// A policy that denies the networks `denied`, and the addresses `ours` on which this process
+    /// listens.
     pub fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Egress {
         Egress { denied, metadata: Net::metadata(), ours }
     }
@@ -48,10 +49,10 @@ impl Egress {
         Egress::new(server.egress.deny.clone(), server.own_addresses().chain(mock).collect())
     }
 
-    /// Checks an address after names were resolved.
+    /// Checks an address that a name was resolved to.
     pub fn check(&self, address: SocketAddr, peer: EgressPeer) -> Result<(), EgressRefusal> {
         let ip = address.ip().to_canonical();
-        // The unspecified address is this machine.
+        // The unspecified address means this machine.
         let here = || ip.is_loopback() || ip.is_unspecified() || is_of_this_machine(ip);
         let loops = |listener: &SocketAddr| {
             let at = listener.ip().to_canonical();

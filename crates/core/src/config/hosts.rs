@@ -1,4 +1,4 @@
-//! Which hosts, interfaces and proxies a server document allows.
+//! The hosts, interfaces and proxies that a server document allows.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,7 +18,7 @@ impl Server {
         self.positions.knows(path)
     }
 
-    /// Whether clients use https, be it that a proxy terminates it.
+    /// Whether clients use https, even if a proxy terminates it.
     pub fn public_https(&self) -> bool {
         self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
     }
@@ -58,9 +58,9 @@ impl Server {
             && listener.map_or_else(|| self.listens_publicly(), |at| !loopback(at))
     }
 
-    /// Whether the metrics listener accepts a `Host`. On loopback it accepts names of this machine
-    /// and those of `metrics.hosts` only, against DNS rebinding. A client without `Host` is no
-    /// browser.
+    /// Whether the metrics listener accepts a `Host`. On loopback it accepts only names of this
+    /// machine and those of `metrics.hosts`, against DNS rebinding. A request without `Host` is
+    /// accepted, because no browser sends one.
     pub fn accepts_metrics_host(&self, authority: Option<&str>) -> bool {
         let Some(authority) =
             authority.filter(|_| self.metrics.address.ip().to_canonical().is_loopback())
@@ -79,11 +79,11 @@ impl Server {
     }
 
     /// Whether the listener at this address serves a path of this interface. `/v1/auth`, `/health`
-    /// and `/version` are served with PIN and with ROUTER, a page of the console with PIN and the
-    /// interface that it stands for.
+    /// and `/version` are served with PIN and with ROUTER. A console page is served if the listener
+    /// has PIN and the interface that the page is about.
     pub fn serves(&self, at: Option<SocketAddr>, interface: Interface, path: &str) -> bool {
         let Some(listener) = at.and_then(|at| self.listener_at(at)) else {
-            // A listener of the embedding server: it serves everything.
+            // A listener of the embedding server, which serves everything.
             return true;
         };
         let shared = path == "/health"
@@ -134,8 +134,9 @@ impl Server {
         base.authority()
     }
 
-    /// Whether an unnamed proxy on this machine may be in front: the public URL is not local, and
-    /// `trusted_proxies` is empty. Then connections from loopback may be from anywhere.
+    /// Whether an unnamed proxy on this machine may be in front of the gateway: the public URL is
+    /// not local, and `trusted_proxies` is empty. Then connections from loopback may come from
+    /// anywhere.
     pub fn may_be_fronted(&self) -> bool {
         let public = self.public_url.as_deref().and_then(|url| BaseUrl::parse(url).ok());
         let local = |host: &str| {
@@ -150,8 +151,8 @@ impl Server {
         self.trusted_proxies.iter().any(|net| net.contains(hop))
     }
 
-    /// The network that a connection counts for. Clients behind a trusted proxy share its address,
-    /// so it has none.
+    /// The network whose connections this one counts with. Clients behind a trusted proxy share its
+    /// address, so they count with no network.
     pub fn counted(&self, peer: Option<IpAddr>) -> Option<IpAddr> {
         peer.filter(|peer| !self.trusts_proxy(*peer)).map(network)
     }
@@ -162,7 +163,7 @@ impl Server {
     }
 }
 
-/// Whether brackets are around IPv6 addresses only (RFC 9110 section 7.2).
+/// Whether the host has brackets exactly if it is an IPv6 address (RFC 9110 section 7.2).
 fn has_correct_brackets(host: &str) -> bool {
     let bracketed = host.starts_with('[') && host.ends_with(']');
     bracketed == host.contains(':') && !host.starts_with("[[") && !host.ends_with("]]")

@@ -69,7 +69,7 @@ fn a_public_listener_without_a_list_takes_any() {
         ("127.0.0.1:8080", false),
         ("[::ffff:127.0.0.1]:8080", false),
         ("[::1]:80", false),
-        // Of an embedding server, by its address.
+        // The address of a listener of an embedding server.
         ("10.0.0.7:81", true),
         ("127.0.0.1:81", false),
     ] {

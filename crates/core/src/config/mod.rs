@@ -1,5 +1,5 @@
-//! The server and the routing document: read and checked, with every problem and its place.
-//! The environment is looked up through a function.
+//! Reads and checks the server document and the routing document, and reports every problem with
+//! its place. The environment is read through a function.
 
 mod authorities;
 mod check;
@@ -112,13 +112,14 @@ pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<
         .into_result()
 }
 
-/// Whether a document is YAML, with no key twice.
+/// Whether a document is valid YAML without duplicate keys.
 pub fn parses(source: &DocumentSource) -> Result<(), Vec<Problem>> {
     let faults = parse(&source.text).map_or_else(|faults| faults, |parsed| parsed.duplicates);
     if faults.is_empty() { Ok(()) } else { Err(problems(&source.file, faults)) }
 }
 
-/// Without an environment, a variable without a default may have any value.
+/// Reads a server document. Without an environment, a variable without a default may have any
+/// value.
 fn examine_server(source: &DocumentSource, env: Option<&Env<'_>>) -> DocumentReading<Server> {
     let file = &source.file;
     let parsed = match parse(&source.text) {
@@ -154,7 +155,7 @@ pub fn warnings(file: &str, routing: &Routing) -> Vec<Problem> {
     problem::warnings(file, routing.warnings().to_vec())
 }
 
-/// Reads a routing document from the API, to run it. It may hold credentials as `${…}` only.
+/// Reads a routing document from the API that is to run. It may hold credentials only as `${…}`.
 pub(crate) fn read_given(
     text: &str,
     server: &Server,
@@ -166,8 +167,8 @@ pub(crate) fn read_given(
     examine_routing(NO_FILE, text, server, &variables, mock).into_result()
 }
 
-/// Reads a routing document from the API, to check it. No variable is read, so that nobody can
-/// probe the environment. The result must not be run.
+/// Reads a routing document from the API that is only checked. No variable is read, so that nobody
+/// can probe the environment. The result must not be run.
 pub fn read_unexpanded(
     text: &str,
     server: &Server,
@@ -181,7 +182,8 @@ fn examine_unexpanded(
     server: &Server,
     mock: Option<SocketAddr>,
 ) -> DocumentReading<Routing> {
-    // By name, so that two variables are not mistaken for one credential.
+    // Each variable becomes its own placeholder, so that two variables do not count as one
+    // credential.
     let lookup = |name: &str| allowed(name, server).map(|()| Some(placeholder(name)));
     let variables = VariableReader { from_api: true, expanded: false, ..variables_of(&lookup) };
     examine_routing(NO_FILE, text, server, &variables, mock)
@@ -197,8 +199,8 @@ pub fn validate(
     (reading.problems, reading.warnings)
 }
 
-/// Reads a routing document that was live once, to compare with it. No variable is read. The result
-/// must not be run.
+/// Reads an earlier live document, to compare with it. No variable is read. The result must not be
+/// run.
 pub fn read_remembered(
     text: &str,
     server: &Server,
@@ -209,7 +211,7 @@ pub fn read_remembered(
     examine_routing(NO_FILE, text, server, &variables, mock).into_result()
 }
 
-/// The YAML of another program as a JSON value. Problems quote no value.
+/// Reads another program's YAML as a JSON value. Problems do not quote values.
 pub fn read_foreign(source: &DocumentSource) -> Result<serde_json::Value, Vec<Problem>> {
     let parsed = parse(&source.text).map_err(|faults| problems(&source.file, faults))?;
     if !parsed.duplicates.is_empty() {
@@ -218,13 +220,14 @@ pub fn read_foreign(source: &DocumentSource) -> Result<serde_json::Value, Vec<Pr
     Ok(serde_json::from_str(&canonical(&parsed.root)).unwrap_or_default())
 }
 
-/// The document without credentials: as written if it holds none, else as JSON with each redacted.
+/// The document without credentials: as written if it holds none, else as JSON with all of them
+/// redacted.
 pub fn shown(text: &str) -> String {
     let Ok(Parsed { mut root, duplicates }) = parse(text) else {
         return String::new();
     };
     if !duplicates.is_empty() {
-        // Only one of two duplicate keys is in the tree: the other may hold a credential.
+        // Of two duplicate keys only one is in the tree: the other may hold a credential.
         return String::new();
     }
     if !credentials::redact(&mut root) {
@@ -250,7 +253,7 @@ fn examine_routing(
     if matches!(&root.value, TreeValue::Null)
         || matches!(&root.value, TreeValue::Map(entries) if entries.is_empty())
     {
-        // Probably a file that is being written. The live document stays.
+        // The file is probably still being written. The live document stays.
         let hint = Some("it needs `providers`, `recipes` and `aliases`".to_owned());
         let fault = Finding {
             path: String::new(),
@@ -291,7 +294,7 @@ fn examine_routing(
     }
 }
 
-/// Reads variables, from a document that the operator wrote.
+/// A reader of the variables in a document that the operator wrote.
 fn variables_of<'a>(lookup: &'a Lookup<'a>) -> VariableReader<'a> {
     VariableReader {
         lookup,
@@ -303,7 +306,7 @@ fn variables_of<'a>(lookup: &'a Lookup<'a>) -> VariableReader<'a> {
     }
 }
 
-/// Whether a routing document may use a variable. Credentials of the gateway are always refused.
+/// Whether a routing document may use a variable. The gateway's own credentials are always refused.
 fn allowed(name: &str, server: &Server) -> Result<(), String> {
     let ours =
         matches!(name, "ADMIN_API_KEY" | "AGENT_CLOUD_API_KEY") || name.starts_with("REROUTER_");

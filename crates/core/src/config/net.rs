@@ -8,9 +8,9 @@ use ipnet::{IpNet, Ipv4Net};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net(IpNet);
 
-/// Metadata services, which hand credentials to a machine: AWS, Azure and Google (the first), AWS
-/// by IPv6 with its containers, Google by IPv6, Oracle and Scaleway by IPv6, Azure's agent,
-/// Alibaba.
+/// Addresses of metadata services, which hand out credentials: AWS, Azure and Google (the first
+/// entry), AWS over IPv6 and in containers, Google over IPv6, Oracle and Scaleway over IPv6,
+/// Azure's agent, Alibaba.
 const METADATA: [&str; 8] = [
     "169.254.0.0/16",
     "fd00:ec2::/32",
@@ -22,15 +22,15 @@ const METADATA: [&str; 8] = [
     "100.100.100.200",
 ];
 
-/// The IPv4 address inside an IPv6 address: of a translator (RFC 6052 section 2.2, RFC 8215), of
-/// 6to4 (RFC 3056 section 2), or in the deprecated compatible form (RFC 4291 section 2.5.5.1).
+/// The IPv4 address inside an IPv6 address: that of a translator (RFC 6052 section 2.2, RFC 8215),
+/// of 6to4 (RFC 3056 section 2), or of the deprecated compatible form (RFC 4291 section 2.5.5.1).
 pub(super) fn embedded_ipv4(address: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(address) = address else { return None };
     let last = u32::try_from(address.to_bits() & u128::from(u32::MAX)).unwrap_or_default();
     let embedded = match address.segments() {
         [0x2002, high, low, ..] => (u32::from(high) << 16) | u32::from(low),
         [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0x64, 0xff9b, 1, ..] => last,
-        // Not `::` and `::1`.
+        // Excludes `::` and `::1`.
         [0, 0, 0, 0, 0, 0, ..] if last > 1 => last,
         _ => return None,
     };

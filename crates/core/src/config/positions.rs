@@ -1,11 +1,11 @@
-//! Places of the values of a document, for problems that show only when a value is used.
+//! The places of values in a document, for problems that appear only when a value is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::problem::Problem;
 use rerouter_document::{Diagnostics, Position, TreeNode, TreeValue, join};
 
-/// The place of each value.
+/// The place of each value of a document.
 #[derive(Clone, Default)]
 pub(super) struct Positions {
     file: String,
@@ -28,7 +28,7 @@ impl Positions {
         self.places.contains_key(path)
     }
 
-    /// Whether the value at this path is certain.
+    /// Whether the value at this path, and every value above it, is certain.
     pub(super) fn knows(&self, path: &str) -> bool {
         let above = |unknown: &String| {
             path.strip_prefix(unknown.as_str())
@@ -42,8 +42,8 @@ impl Positions {
         !self.unknown.iter().any(|unknown| unknown.starts_with(section))
     }
 
-    /// A problem with the value at a path. It has the place of the nearest value above, if it is
-    /// missing.
+    /// A problem with the value at a path. A missing value gets the place of the nearest value
+    /// above it.
     pub(super) fn problem(&self, path: &str, message: String, hint: &str) -> Problem {
         let mut nearest = path;
         let at = loop {

@@ -1,4 +1,4 @@
-//! Problems of documents, as people read them.
+//! Problems of documents, in the form that people read.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use rerouter_document::{DOCUMENT_PROBLEMS, Finding};
 /// A problem of a document, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The document is valid all the same.
+    /// The document is valid nevertheless.
     pub warning: bool,
     /// File name of the document; empty if it has no file.
     pub file: String,
@@ -17,9 +17,9 @@ pub struct Problem {
     pub line: usize,
     /// Column in characters, from one.
     pub column: usize,
-    /// What is wrong, without the place.
+    /// Description of the problem, without the place.
     pub message: String,
-    /// How to mend it.
+    /// Advice on how to fix the problem.
     pub hint: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn problems(file: &str, faults: impl Into<Vec<Finding>>) -> Vec<Probl
     listed(file, faults.into(), false)
 }
 
-/// Probable mistakes in a valid document, listed as problems are.
+/// Probable mistakes in a valid document, listed in the same way as problems.
 pub(super) fn warnings(file: &str, faults: Vec<Finding>) -> Vec<Problem> {
     listed(file, faults, true)
 }

@@ -1,4 +1,4 @@
-//! The server document, one row a key.
+//! The server document: one row per key.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,9 +24,9 @@ use rerouter_document::{Diagnostics, Located, Section, section};
 use rerouter_routing::Authorities;
 use rerouter_store::{StoreSettings, StoreUrl};
 
-/// Entries of any list in the server document.
+/// Most entries of a list in the server document.
 const SERVER_LIST: usize = 256;
-/// Headers that conditions may look at: each is copied into every capture.
+/// Most headers that conditions may test: each is copied into every capture.
 const SIGNAL_HEADERS: usize = 32;
 
 section! {
@@ -92,7 +92,7 @@ section! {
 }
 
 impl fmt::Debug for Server {
-    /// Hides everything: any value may be from the environment.
+    /// Hides all values, because any of them may come from the environment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").finish_non_exhaustive()
     }
@@ -108,7 +108,7 @@ impl Server {
             }
             seen.push(*address);
         }
-        // Metrics need no credential, so they never share an address with clients.
+        // Metrics need no credential, so they must not share an address with clients.
         if seen.iter().any(|listener| collide(*listener, self.metrics.address)) {
             let metrics = section.below("metrics", &mut Diagnostics::default()).take("address");
             if let Some(field) = metrics.or_else(|| section.take("listeners")) {
@@ -123,7 +123,7 @@ impl Server {
         }
     }
 
-    /// Whether other gateways may share the store: also where its URL is not known.
+    /// Whether other gateways may share the store. Also true if its URL is not known.
     fn may_share_its_store(&self, section: &mut Section<'_>) -> bool {
         let mut store = section.below("store", &mut Diagnostics::default());
         let written = store.take("url").and_then(|url| url.text(&mut Diagnostics::default()));
@@ -142,8 +142,8 @@ impl Server {
     }
 }
 
-/// Whether two listeners cannot have these addresses. With port 0 each gets its own port. On Linux,
-/// `[::]` includes IPv4.
+/// Whether two listeners at these addresses would conflict. With port 0 each gets its own port. On
+/// Linux, `[::]` includes IPv4.
 fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
     let covers = |a: IpAddr, b: IpAddr| a.is_unspecified() && (a.is_ipv6() || b.is_ipv4());
@@ -319,7 +319,7 @@ section! {
 }
 
 impl LimitSettings {
-    /// A body is held beside its copy for a provider, or beside its compressed form.
+    /// Each body is held together with its copy for a provider, or with its compressed form.
     fn bodies_fit(&mut self, section: &mut Section<'_>, faults: &mut Diagnostics<'_>) {
         let too_small = self.body_memory.is_some_and(|memory| memory < 4 * self.request_body);
         if let Some(field) = section.take("body_memory").filter(|_| too_small) {

@@ -1,4 +1,4 @@
-//! Documents as texts: where they come from.
+//! The sources of documents.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ const BUILT_IN: &str = "built-in defaults";
 /// The name of the server document if options of the command line set some of its keys.
 pub const OPTIONS: &str = "options of the command line";
 
-/// The file name of a document without a file: its problems have line and column only.
+/// The file name of a document without a file. Its problems have only line and column.
 pub const NO_FILE: &str = "";
 
-/// The demo document, which runs if there is no file: a mock provider that needs no credential.
+/// The demo document, which is used if there is no file. Its mock provider needs no credential.
 pub fn demo_routing() -> &'static str {
     include_str!("../../../../conf/routing.yaml")
 }
@@ -36,7 +36,7 @@ pub struct DocumentSource {
 }
 
 impl DocumentSource {
-    /// The defaults, with some keys set by options of the command line.
+    /// The default server document, or `text` with keys that options of the command line set.
     pub fn built_in(text: String) -> DocumentSource {
         let file = if text.is_empty() { BUILT_IN } else { OPTIONS };
         DocumentSource { file: file.to_owned(), text }
@@ -76,14 +76,14 @@ pub fn load_routing(server: &Server) -> Result<DocumentSource, Vec<Problem>> {
     }
 }
 
-/// The name of the document that is used where there is none.
+/// The name of the demo document.
 pub const DEMO: &str = "built-in demo document";
 
 fn demo_source() -> DocumentSource {
     DocumentSource { file: DEMO.to_owned(), text: demo_routing().to_owned() }
 }
 
-/// The routing document of the store, else the demo until the API receives a first one.
+/// The routing document of the store, or the demo until the API receives a document.
 pub fn stored_routing(kept: Option<String>) -> DocumentSource {
     match kept {
         Some(text) => DocumentSource { file: "stored document".to_owned(), text },

@@ -9,7 +9,7 @@ use rerouter_document::kinds::{number_in, reader, text_as};
 use rerouter_document::{Diagnostics, Section, ValueKind, section};
 use rerouter_routing::BaseUrl;
 
-/// Path of the traces below an endpoint, as OpenTelemetry has it.
+/// The path of traces below an endpoint, as OpenTelemetry defines it.
 const TRACES: &str = "/v1/traces";
 
 section! {
@@ -43,7 +43,7 @@ impl OtlpSection {
 }
 
 impl TelemetrySettings {
-    /// Where traces go; `None`: nowhere.
+    /// The destination of traces; `None` if they are not exported.
     pub fn otlp(&self) -> Option<OtlpSettings> {
         let OtlpSection { endpoint, headers, sample } = self.otlp.clone();
         endpoint.map(|url| OtlpSettings { url, headers, sample })
@@ -68,7 +68,7 @@ fn collector() -> impl ValueKind<Value = String> {
     })
 }
 
-/// Headers of requests to the collector. Their values may be credentials: none is ever shown.
+/// Headers of requests to the collector. Their values may be credentials and are never shown.
 fn collector_headers() -> impl ValueKind<Value = Vec<(HeaderName, HeaderValue)>> {
     let schema = || json!({ "type": "object", "additionalProperties": { "type": "string" } });
     reader(schema, |field, faults| {

@@ -43,7 +43,7 @@ fn routing_problems(text: &str) -> String {
     shown(&routing(text).unwrap_err())
 }
 
-/// Every problem has its hint.
+/// Renders problems, and checks that each one has a hint.
 fn shown(problems: &[Problem]) -> String {
     assert!(problems.iter().all(|problem| problem.hint.is_some()), "no hint: {problems:?}");
     problems.iter().map(|problem| format!("{problem}\n")).collect()
@@ -184,7 +184,7 @@ s.yaml:18:28: audit.retention.age: must be a duration (for example `20ms`, `30s`
     assert!(server_problems("data_dir: ''").contains("must be the path of a file or directory"));
 }
 
-/// Compares line by line, so that a difference is readable.
+/// Compares two texts line by line, so that a failure shows the line.
 fn similar(found: &str, wanted: &str) {
     let (found, wanted): (Vec<&str>, Vec<&str>) =
         (found.lines().collect(), wanted.lines().collect());
@@ -280,7 +280,7 @@ fn one_document_has_one_revision() {
     assert_eq!(revision(yaml).len(), 12);
     assert_ne!(revision(yaml), revision(&yaml.replace("1.5", "2")));
     assert_ne!(revision(yaml), revision(&yaml.replace("${OPENAI_API_KEY}", "sk-canary")));
-    // Of the bytes {"aliases":{},"recipes":{}}.
+    // The revision is the hash of the bytes {"aliases":{},"recipes":{}}.
     assert_eq!(revision("recipes: {}\naliases: {}"), "50a826dd9d92");
 }
 

@@ -1,4 +1,4 @@
-//! Kinds of values that only the server document has.
+//! Kinds of values that occur only in the server document.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use rerouter_document::ValueKind;
 use rerouter_document::kinds::{each, mapped, text_as, words, written};
 use rerouter_routing::{Authorities, BaseUrl};
 
-/// Expressions of `capture.redact`: each is searched for in every text of a capture.
+/// Most expressions in `capture.redact`: every text of a capture is searched for each of them.
 const REDACT_EXPRESSIONS: usize = 32;
-/// Headers that conditions never see: they would be copied into captures.
+/// Headers that conditions may not test, because they would be copied into captures.
 const CREDENTIAL_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"];
 
@@ -89,7 +89,7 @@ pub(super) fn signal_header() -> impl ValueKind<Value = String> {
     })
 }
 
-/// Regular expressions of what captures do not keep.
+/// Regular expressions for text that captures leave out.
 pub(super) fn expressions() -> impl ValueKind<Value = Redactor> {
     let list = each(
         text_as("", |field, faults| match Expression::new(field.text(faults)?) {
@@ -122,7 +122,7 @@ pub(super) fn node_authorities() -> impl ValueKind<Value = Arc<Authorities>> {
     })
 }
 
-/// The form of the access log. `off` is text in YAML 1.2, unlike in YAML 1.1.
+/// The format of the access log. `off` is text in YAML 1.2, unlike in YAML 1.1.
 pub(super) fn access_format() -> impl ValueKind<Value = Option<LogFormat>> {
     let [auto, text, json] = LogFormat::WORDS.map(|(word, format)| (word, Some(format)));
     words([auto, text, json, ("off", None)])

@@ -7,7 +7,7 @@ use rerouter_captures::capture::record::Capture;
 use rerouter_captures::redaction::lost_text;
 use rerouter_records::replay::{ComparedField, Comparison};
 
-/// Value of one field in a capture. `None`: unknown, because the body was not kept completely.
+/// Value of one field in a capture; `None` if unknown, because the body was not kept completely.
 type FieldValue = Option<Value>;
 
 /// Compares two captures. `equal` is null if a value is unknown or redacted: different values may
@@ -54,10 +54,11 @@ fn fields(capture: &Capture) -> [(&'static str, FieldValue); 18] {
     ]
 }
 
-/// The answer's object; for a stream the assembled one; null if the answer is not JSON.
+/// The answer's object, for a stream the assembled one. Null if the answer is not JSON, `None` if
+/// the body was not kept completely.
 fn answer(capture: &Capture) -> Option<Value> {
     let (head, body) = (&capture.head, &capture.bodies.response);
-    // It was empty, or redaction removed all of it.
+    // The body was empty, or redaction removed all of it.
     let gone = head.redacted && body.is_empty();
     if !head.request_captured || head.response_truncated || gone {
         return None;
@@ -69,7 +70,8 @@ fn answer(capture: &Capture) -> Option<Value> {
     })
 }
 
-/// Structure of an answer, by its own fields: a replay may use another protocol than its original.
+/// Structure of an answer, judged by its fields: a replay may use another protocol than its
+/// original.
 enum AnswerShape<'a> {
     /// Chat completion with choices, or unknown.
     Choices,
@@ -144,7 +146,7 @@ fn listed(called: Vec<Value>) -> Value {
     if called.is_empty() { Value::Null } else { called.into() }
 }
 
-/// The value of the only choice; for several choices an array.
+/// The value of the only choice, or an array of the values of several choices.
 fn by_choice(answer: &Value, read: fn(&Value) -> Value) -> Value {
     match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
         None | Some([]) => Value::Null,

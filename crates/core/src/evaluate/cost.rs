@@ -1,5 +1,6 @@
-//! The cost of one capture before and after, in whole nano-dollars: the billed cost, or the billed
-//! tokens at another target's prices. A capture without usage has no cost of its own.
+//! The cost of one capture before and after a change, in whole nano-dollars: the billed cost, or
+//! the billed tokens at another target's prices. A capture without usage costs nothing, unless its
+//! usage is missing: then the cost is unknown.
 
 use rerouter_base::money::{NanoUsd, nano_usd};
 use rerouter_captures::capture::record::{CaptureState, Head};
@@ -9,18 +10,18 @@ use rerouter_routing::Routing;
 
 use super::judge::target_name;
 
-/// A cost, or why it is unknown.
+/// A cost, or the reason why it is unknown.
 pub(super) type Cost = Result<NanoUsd, Unpriced>;
 
 /// Why a cost is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Unpriced {
-    /// The target that would charge it.
+    /// The target whose cost is unknown.
     pub(super) target: String,
     pub(super) lacks: Lack,
 }
 
-/// The documents with the prices of each side.
+/// The documents that set the prices of each side.
 pub(super) struct PriceList<'a> {
     /// The document under evaluation.
     pub(super) candidate: &'a Routing,
@@ -29,8 +30,8 @@ pub(super) struct PriceList<'a> {
 }
 
 impl PriceList<'_> {
-    /// The cost at the first target before, and at the first target after. The same target costs
-    /// the same, even if its price differs between the documents.
+    /// The cost at the first target before, and at the first target after. If both are the same
+    /// target, both costs are the same, even if its price differs between the documents.
     pub(super) fn costs(&self, head: &Head, from: Option<&str>, to: Option<&str>) -> (Cost, Cost) {
         let before = cost(head, from, self.baseline);
         let after = if from == to { before.clone() } else { cost(head, to, Some(self.candidate)) };
@@ -50,7 +51,7 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
             Ok(0)
         };
     };
-    // The request went this way, including failovers, so the billed cost counts.
+    // The request went this way, including any failover, so the billed cost counts.
     let first = head
         .decision
         .as_ref()
@@ -87,7 +88,8 @@ mod tests {
     use rerouter_base::id::{Random, UserId};
     use rerouter_captures::capture::fixtures::capture;
 
-    /// A document that prices `p/a` alone: a dollar a million tokens in, two out.
+    /// A document with prices only for `p/a`: one dollar per million input tokens, two per million
+    /// output tokens.
     fn document() -> Routing {
         let text = "providers: { p: { protocol: mock } }\n\
             models: { p/a: { input_per_mtok: 1, output_per_mtok: 2 } }\n\
@@ -97,8 +99,8 @@ mod tests {
         config::read_routing("test", text, &server, &|_| None, None).unwrap()
     }
 
-    /// One that was decided for `openai/gpt-5` and served by `demo/echo`: three tokens in, four
-    /// out, at `cost`.
+    /// A capture that was decided for `openai/gpt-5` and served by `demo/echo`: three input tokens,
+    /// four output tokens, billed at `cost`.
     fn served_at(cost: Option<f64>) -> Head {
         Head { cost_usd: cost, ..capture(0, &UserId::known("usr_1"), &Random::seeded(1)).head }
     }
@@ -122,7 +124,7 @@ mod tests {
         ] {
             assert_eq!(after(to), cost, "{to:?}");
         }
-        // The same target before and after costs the same, whoever prices it.
+        // The same target costs the same before and after, whichever document has its price.
         let both = PriceList { candidate: &routing, baseline: Some(&routing) };
         assert_eq!(
             both.costs(&head, Some("p/b"), Some("p/b")),

@@ -1,4 +1,4 @@
-//! A recorded decision, with what is known of it.
+//! A recorded decision, with the facts that are known about it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::judge::target_name;
 use rerouter_captures::capture::record::{Attempt, Head};
 use rerouter_routing::{Decision, Inputs, Routing, Target};
 
-/// A recorded decision, with the document that made it, where that is known.
+/// A recorded decision, with the document that made it, if that is known.
 pub(super) struct DecidedCase<'a> {
     pub(super) head: &'a Head,
     pub(super) inputs: &'a Inputs,

@@ -1,4 +1,5 @@
-//! Explains a changed decision: the first difference, and the part of the documents that causes it.
+//! Explains why a decision changed: the first difference, and the part of the documents that causes
+//! it.
 
 use rerouter_routing::{
     Candidate, Decision, Routing, RoutingRefusal, Rule, Strategy, WeightedTarget,
@@ -22,7 +23,8 @@ fn reason(kind: &'static str, detail: impl Into<String>) -> Vec<Reason> {
     vec![Reason { kind, detail: detail.into(), when: None }]
 }
 
-/// Why `judged` changed. `before` is the document of the earlier decision, if it is still known.
+/// The reasons why `judged` changed. `before` is the document of the earlier decision, if that is
+/// still known.
 pub(super) fn explain(
     judged: &Judged<'_>,
     before: Option<&Routing>,
@@ -85,7 +87,7 @@ fn decided(
     ranking(is, rule_of(before, was), rule_of(Some(after), is))
 }
 
-/// The condition that made another rule match.
+/// The condition because of which another rule matched.
 fn rules(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routing) -> Reason {
     let (old, new) = (rule_name(was), rule_name(is));
     let rules = after.recipe(&is.recipe).map(|recipe| recipe.rules()).unwrap_or_default();
@@ -95,7 +97,7 @@ fn rules(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routin
     };
     let (why, when) = match (place(was.rule.as_deref()), place(is.rule.as_deref())) {
         (None, _) => (format!("{old} is gone"), None),
-        // It comes first but does not match: its condition or a signal differs.
+        // The old rule comes first but no longer matches: its condition or a signal differs.
         (Some(earlier), Some(later)) if earlier < later => {
             (format!("{old} does not match"), Some(condition(rules.get(earlier))))
         }
@@ -161,7 +163,7 @@ fn targets(
     if reasons.is_empty() && then != now {
         reasons = reason("order", format!("rule {rule} lists its targets in another order"));
     }
-    // In a weighted rule the effect of a new target depends on the weights.
+    // In a weighted rule the effect of a new target also depends on the weights.
     if let (Some(old), Some(new)) = (rule_of(before, was), rule_of(Some(after), was)) {
         reasons.extend(weights(old, new, &rule));
     }

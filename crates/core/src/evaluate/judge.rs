@@ -1,5 +1,5 @@
-//! Decides a captured request again, under another document or with other states of its targets.
-//! Pure: the same capture and documents give the same judgement on any machine.
+//! Decides a captured request again, under another document or with other states of its targets. A
+//! pure function: equal captures and documents lead to equal judgements on any machine.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,16 +11,17 @@ use rerouter_routing::{
     decide,
 };
 
-/// Where the state of the targets comes from.
+/// Source of the targets' states.
 #[derive(Clone, Debug)]
 pub enum HealthSource {
-    /// The capture. A target that it does not know counts as healthy and idle.
+    /// The states in the capture. A target that the capture does not know counts as healthy and
+    /// idle.
     Recorded,
-    /// This state, for every capture.
+    /// These states, for every capture.
     Given(BTreeMap<String, TargetHealth>),
 }
 
-/// How captures are decided again.
+/// The settings for deciding captures again.
 pub(super) struct Question<'a> {
     /// The document under evaluation.
     pub(super) candidate: &'a Routing,
@@ -30,18 +31,18 @@ pub(super) struct Question<'a> {
     pub(super) health: &'a HealthSource,
 }
 
-/// Why a capture is skipped.
+/// The reason why a capture is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Skipped {
-    /// It is a replay.
+    /// The capture is a replay.
     Replay,
-    /// It is a copy for a shadow.
+    /// The capture is of a shadow.
     Shadow,
     /// The request was refused before a decision.
     Undecided,
-    /// Its inputs have another [`Inputs::VERSION`].
+    /// The inputs have another [`Inputs::VERSION`].
     Version,
-    /// It was imported, and only traffic of this gateway counts.
+    /// The capture was imported, and only traffic of this gateway counts.
     Imported,
     /// Redaction removed a name that the decision depends on.
     Redacted,
@@ -68,7 +69,7 @@ impl Skipped {
         }
     }
 
-    /// Why the capture is skipped, if it is.
+    /// The reason to skip the capture, if there is one.
     pub(super) fn of(head: &Head) -> Option<Skipped> {
         if head.shadow_of.is_some() {
             return Some(Skipped::Shadow);
@@ -86,7 +87,7 @@ impl Skipped {
     }
 }
 
-/// One capture before and after.
+/// The decisions for one capture before and after.
 pub(super) struct Judged<'h> {
     /// The recorded decision, or the baseline's.
     pub(super) before: Result<Cow<'h, Decision>, RoutingRefusal>,
@@ -99,8 +100,8 @@ pub(super) struct Judged<'h> {
 
 impl Question<'_> {
     /// Decides a capture again. `recorded` is the document of the recorded decision, if it is still
-    /// known. `text` gives a text of the request if it was kept; it is called only if a signal has
-    /// to be computed again. `refused` gives what other dialects cannot carry, likewise.
+    /// known. `text` returns a text of the request, if it was kept. `refused` returns what other
+    /// dialects cannot carry. Both are called only if a signal has to be computed again.
     pub(super) fn judge<'h>(
         &self,
         head: &'h Head,
@@ -121,8 +122,8 @@ impl Question<'_> {
         let mut inexact = !inputs.complete(self.candidate, text) || redaction::lost_signals(head);
         inexact |= !inputs.complete_translation(self.candidate, refused);
         let after = decide(self.candidate, &inputs);
-        // A snapshot leaves out healthy and idle targets, so a target that the recorded document
-        // has is known even if the snapshot does not list it.
+        // A snapshot leaves out healthy and idle targets. So a target of the recorded document is
+        // known even if the snapshot does not list it.
         let is_recorded = |target: &str| {
             decision
                 .candidates
@@ -151,7 +152,7 @@ impl Question<'_> {
     }
 }
 
-/// Every target of the matching rule.
+/// All targets of the matching rule.
 fn considered(decided: &Result<Decision, RoutingRefusal>) -> &[Candidate] {
     match decided {
         Ok(decision) => &decision.candidates,

@@ -1,6 +1,6 @@
-//! Evaluations: what another document would have decided for captures, at which cost, and why. Also
-//! the comparison of two captures, and the explanation of one recorded decision (`why`,
-//! `otherwise`). All are pure but `run`, which reads captures on a thread of its own.
+//! Evaluations: the decisions that another document would have made for captures, their cost, and
+//! the reasons. Also the comparison of two captures, and the explanation of one recorded decision
+//! (`why`, `otherwise`). All of it is pure except `run`, which reads captures on its own thread.
 
 pub mod compare;
 mod cost;

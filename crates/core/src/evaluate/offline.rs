@@ -1,4 +1,4 @@
-//! An evaluation of captures at hand, without a gateway.
+//! Evaluates captures in memory, without a gateway.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,7 +21,7 @@ pub struct OfflineEvaluation {
 }
 
 impl OfflineEvaluation {
-    /// An empty evaluation. `baseline` is the document to compare with; `None`: the recorded
+    /// Begins an evaluation. `baseline` is the document to compare with; `None`: the recorded
     /// decisions.
     pub fn new(
         candidate: Routing,
@@ -35,7 +35,7 @@ impl OfflineEvaluation {
         let OfflineEvaluation { candidate, baseline, health, report } = self;
         let head = &capture.head;
         let question = Question { candidate, baseline: baseline.as_ref(), health };
-        // The recorded document is known if it is one of the two.
+        // The recorded document is known only if it is one of these two.
         let revision = head.decision.as_ref().map(|decision| &*decision.revision);
         let recorded = [Some(&*candidate), baseline.as_ref()]
             .into_iter()
@@ -60,8 +60,8 @@ impl OfflineEvaluation {
     }
 }
 
-/// A text of a captured request, if its body was kept unchanged. The system prompt of a request
-/// through an agent is not known: the agent's instructions are no part of the capture.
+/// A text of a captured request, if its body was kept unchanged. `None` for the system prompt of a
+/// request through an agent, because the capture does not have the agent's instructions.
 pub(super) fn text_of(head: &Head, body: Bytes, part: TextPart) -> Option<String> {
     if part == TextPart::System && has_agent(head) {
         return None;
@@ -69,7 +69,7 @@ pub(super) fn text_of(head: &Head, body: Bytes, part: TextPart) -> Option<String
     Some(prompt_of(head, body)?.text(part))
 }
 
-/// What other dialects cannot carry of a captured request, likewise: not known of a request through
+/// The parts of a captured request that other dialects cannot carry. `None` for a request through
 /// an agent.
 pub(super) fn refused_of(head: &Head, body: Bytes) -> Option<Untranslatable> {
     if has_agent(head) {

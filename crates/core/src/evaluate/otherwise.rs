@@ -1,12 +1,12 @@
-//! What would have changed a recorded decision, or who answered: the decision is made again with
-//! one thing otherwise.
+//! Single changes that would have led to another decision, or to another answering target: each is
+//! tried by deciding again.
 
 use super::decided_case::{DecidedCase, first};
 use super::judge::target_name;
 use rerouter_records::explanation::Alternative;
 use rerouter_routing::{Candidate, Inputs, RuleTrial, Target, decide};
 
-/// Entries at most: a recipe may have many rules.
+/// Most entries in the list, because a recipe may have many rules.
 const MOST: usize = 20;
 
 pub(super) fn otherwise(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<Alternative> {
@@ -25,7 +25,7 @@ pub(super) fn otherwise(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<
     found
 }
 
-/// Targets that were asked before the one that answered.
+/// The targets that were asked before the one that answered.
 fn attempts(case: &DecidedCase<'_>) -> Vec<Alternative> {
     let Some(served) = case.served() else { return Vec::new() };
     let plan = case.decision.plan.iter().map(|entry| target_name(&entry.provider, &entry.model));
@@ -42,7 +42,7 @@ fn alternative(kind: &str, detail: String, target: Option<String>) -> Alternativ
     Alternative { kind: kind.to_owned(), detail, target }
 }
 
-/// A target that was left out, if it would have come first without the reason.
+/// A target that was left out, if it would have come first otherwise.
 fn admitted(case: &DecidedCase<'_>, left_out: &Candidate) -> Option<Alternative> {
     let name = target_name(&left_out.provider, &left_out.model);
     let target = case.target(&name)?;
@@ -56,7 +56,8 @@ fn admitted(case: &DecidedCase<'_>, left_out: &Candidate) -> Option<Alternative>
     Some(alternative(kind, detail, Some(again)))
 }
 
-/// Changes the inputs so that the reason against a target falls away, and says how.
+/// Changes the inputs so that the reason against a target disappears. Returns the kind and a
+/// description of the change.
 fn admit(inputs: &mut Inputs, target: &Target, reason: &str) -> Option<(&'static str, String)> {
     let name = &target.name;
     let condition = match reason {
@@ -78,7 +79,7 @@ fn admit(inputs: &mut Inputs, target: &Target, reason: &str) -> Option<(&'static
         "concurrency" => ("concurrency", format!("With fewer requests in flight at {name}")),
         _ => return None,
     };
-    // The nodes behind such a target have states of their own.
+    // The nodes behind the target have their own states.
     if target.is_on_nodes() {
         return None;
     }
@@ -86,7 +87,7 @@ fn admit(inputs: &mut Inputs, target: &Target, reason: &str) -> Option<(&'static
     Some(condition)
 }
 
-/// Rules before the one that was taken, if they had matched; and the next, if it had not.
+/// The rules before the matching one, if they had matched, and the next rule, if that one had not.
 fn rules(case: &DecidedCase<'_>, tried: &[RuleTrial<'_>]) -> Vec<Alternative> {
     let taken = case.decision.rule.as_deref();
     let Some(place) = tried.iter().position(|trial| Some(trial.rule.name()) == taken) else {

@@ -1,4 +1,4 @@
-//! The report of an evaluation: counts, shifts, costs and reasons, in bounded memory.
+//! The report of an evaluation: counts, shifts, costs and reasons, in limited memory.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use super::cost::{Cost, PriceList, Unpriced};
 use super::explain::Reason;
 use super::judge::{Judged, Skipped};
 
-/// Pairs of targets, and targets, that a report tells apart.
+/// Most pairs of targets, and most targets, that a report lists separately.
 const EVALUATE_CHANGES: usize = 1_000;
-/// Reasons that a report tells apart for a pair of targets.
+/// Most reasons that a report lists for a pair of targets.
 const EVALUATE_REASONS: usize = 20;
-/// Captures that a report names for a pair of targets.
+/// Most captures that a report names for a pair of targets.
 const EVALUATE_EXAMPLES: usize = 5;
 
-/// Name for "no target".
+/// The name for "no target".
 const NONE: &str = "none";
-/// Name for everything beyond the limit of entries.
+/// The name for all entries beyond the limit.
 const OTHERS: &str = "others";
 
 /// The report of an evaluation so far.
 #[derive(Debug, Default)]
 pub struct EvaluationReport {
-    /// What is only counted.
+    /// The plain counts.
     pub counts: EvaluationRecord,
-    /// Captures with a target before.
+    /// Captures that had a target before.
     pub routed_before: u64,
     /// Captures that match the filter but could not be read.
     pub unreadable: u64,
@@ -38,7 +38,7 @@ pub struct EvaluationReport {
     changes: BTreeMap<(String, String), TargetChange>,
     shift: BTreeMap<String, (u64, u64)>,
     cost: CostSums,
-    /// The part of `cost` with usage that the gateway estimated.
+    /// The part of `cost` that rests on usage estimated by the gateway.
     estimated: CostSums,
     /// Cost of the skipped captures.
     skipped_nano: NanoUsd,
@@ -86,7 +86,7 @@ impl EvaluationReport {
         }
     }
 
-    /// Adds a judged capture. `reasons` is called only if it changed.
+    /// Adds a judged capture. `reasons` is called only if the decision changed.
     pub(super) fn add(
         &mut self,
         head: &Head,
@@ -120,7 +120,7 @@ impl EvaluationReport {
 
     fn add_costs(&mut self, head: &Head, (before, after): &(Cost, Cost)) {
         // An unknown cost after counts as the cost before, and an unknown cost before as 0 on both
-        // sides. So the sums differ by known changes only.
+        // sides. So the sums differ only by known changes.
         let sums = match (before, after) {
             (Ok(before), after) => {
                 CostSums { before: *before, after: *after.as_ref().unwrap_or(before) }
@@ -153,7 +153,7 @@ impl EvaluationReport {
         *(if before { &mut counts.0 } else { &mut counts.1 }) += 1;
     }
 
-    /// Changed captures as a share, from 0 to 1, of those with a target before.
+    /// Changed captures as a share, from 0 to 1, of the captures with a target before.
     pub fn changed_share(&self) -> f64 {
         if self.counts.changed == 0 {
             0.0

@@ -1,6 +1,6 @@
-//! A running evaluation: it reads captures page by page on a thread of its own, decides them again
-//! and adds them to a report. It yields to requests, sends progress, and stops when nobody waits
-//! for it.
+//! A running evaluation: it reads captures page by page on its own thread, decides them again and
+//! adds them to a report. The evaluation yields to requests, sends progress, and stops when nobody
+//! waits for it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,15 +30,15 @@ use rerouter_captures::capture::record::Head;
 use rerouter_routing::Routing;
 use rerouter_store::{CaptureFilter, CaptureLocation, Store};
 
-/// Heads that an evaluation reads at a time: some megabytes. It looks in between whether its
-/// client is still there.
+/// Heads that an evaluation reads in one step: some megabytes. After each step it checks whether
+/// its client is still there.
 const EVALUATE_STEP: usize = 200;
 /// Time between two progress lines of an evaluation.
 const EVALUATE_PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-/// Earlier documents that an evaluation keeps in memory, to say what changed in them.
+/// Most earlier documents that an evaluation keeps in memory, to explain what changed in them.
 const EVALUATE_DOCUMENTS: usize = 16;
 
-/// A document for an evaluation.
+/// A document in an evaluation.
 #[derive(Clone)]
 pub enum Document {
     /// The live document at the start of the evaluation.
@@ -47,7 +47,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// The document as run.
+    /// The document in its compiled form.
     pub fn routing(&self) -> &Routing {
         match self {
             Document::Live(live) => &live.routing,
@@ -56,7 +56,7 @@ impl Document {
     }
 }
 
-/// The document of a revision; `None` if it is not known any more, or this build rejects it.
+/// The document of a revision; `None` if it is no longer known, or this build rejects it.
 pub(crate) async fn document_of(app: &App, revision: &str) -> Option<Document> {
     let live = app.live();
     if live.routing.revision() == revision {
@@ -77,25 +77,26 @@ pub struct Evaluation {
     /// Source of the targets' state.
     pub health: HealthSource,
     pub filter: CaptureFilter,
-    /// Limit on captures, newest first.
+    /// Limits on captures, which are read newest first.
     pub limits: CaptureLimits,
     /// Whether imported captures are skipped, because they are not traffic of this gateway.
     pub without_imported: bool,
-    /// Whether reasons may quote the candidate's conditions: the caller may read the document.
+    /// Whether reasons may quote the candidate's conditions, because the caller may read the
+    /// document.
     pub conditions: bool,
 }
 
-/// How many captures an evaluation reads.
+/// Limits on the captures of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureLimits {
-    /// Limit on captures read.
+    /// Most captures that are read.
     pub read: u64,
-    /// Limit on captures decided again.
+    /// Most captures that are decided again.
     pub decided: u64,
 }
 
 impl CaptureLimits {
-    /// The same maximum for captures read and for captures decided.
+    /// The same limit for captures read and for captures decided.
     pub fn new(captures: u64) -> Self {
         CaptureLimits { read: captures, decided: captures }
     }
@@ -112,7 +113,7 @@ impl CaptureLimits {
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationProgress {
     pub done: u64,
-    /// Limit on captures read.
+    /// Most captures that are read.
     pub limit: u64,
     pub changed: u64,
     /// Time of the last capture read. Captures come newest first.
@@ -126,7 +127,7 @@ pub enum EvaluationEvent {
     Done(Box<Result<EvaluationReport>>),
 }
 
-/// Waits for a turn; 429 after too long.
+/// Waits for a turn. 429 if none comes in time.
 pub async fn turn(turns: &Turns, caller: &str) -> Result<WorkTurn> {
     turns.take(caller).await.ok_or_else(|| {
         let why = "Too many evaluations are running; none ended in time.";
@@ -161,7 +162,7 @@ pub fn begin(
     Ok(events)
 }
 
-/// Waits for the report.
+/// Waits for the report of an evaluation.
 pub async fn finish(mut events: mpsc::Receiver<EvaluationEvent>) -> Result<EvaluationReport> {
     while let Some(event) = events.recv().await {
         if let EvaluationEvent::Done(report) = event {
@@ -184,15 +185,16 @@ struct EvaluationWorker {
 impl EvaluationWorker {
     fn run(mut self, turn: WorkTurn) {
         let report = self.evaluate().transpose();
-        // The report may lead to the next evaluation, so the turn ends first.
+        // The client may start its next evaluation as soon as it has the report, so the turn ends
+        // first.
         drop(turn);
         if let Some(report) = report {
-            // The receiver may be gone.
+            // The receiver may have been dropped.
             let _gone = self.sender.blocking_send(EvaluationEvent::Done(Box::new(report)));
         }
     }
 
-    /// `None` if nobody waits for the report any more.
+    /// Returns `None` if nobody waits for the report any more.
     fn evaluate(&mut self) -> Result<Option<EvaluationReport>> {
         let (mut report, mut done, mut after) = (EvaluationReport::default(), 0, None::<RequestId>);
         let (mut sent, mut reached) = (Instant::now(), None);
@@ -227,7 +229,7 @@ impl EvaluationWorker {
                     changed: report.counts.changed,
                     reached,
                 };
-                // Progress that the receiver does not take in time is dropped.
+                // Progress is dropped if the receiver does not take it in time.
                 let _full = self.sender.try_send(EvaluationEvent::Progress(progress));
             }
             self.give_way(began.elapsed());
@@ -235,7 +237,7 @@ impl EvaluationWorker {
         Ok(Some(report))
     }
 
-    /// While there are other requests, sleeps as long as it worked.
+    /// While there are requests, sleeps for as long as the last step worked.
     #[expect(clippy::disallowed_methods, reason = "the thread is its own, and has to be slow")]
     fn give_way(&self, worked: Duration) {
         if self.traffic.load(Ordering::Acquire) > 1 {
@@ -287,7 +289,7 @@ impl EvaluationWorker {
     }
 }
 
-/// Past documents by revision. Captures come in order of time, so each document is read once.
+/// Past documents by revision. Captures come in order of time, so each document is read only once.
 struct DocumentCache {
     known: HashMap<String, Option<Arc<Routing>>>,
     store: Store,
@@ -304,7 +306,8 @@ impl DocumentCache {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(entry) => {
                 let text = handle.block_on(self.store.document(revision)).ok().flatten();
-                // A document that this build rejects explains nothing, but the evaluation goes on.
+                // If this build rejects the document, the evaluation goes on without explanations
+                // from it.
                 let read = text
                     .and_then(|text| config::read_remembered(&text, &self.server, self.mock).ok());
                 entry.insert(read.map(Arc::new)).clone()

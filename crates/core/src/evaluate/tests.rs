@@ -1,4 +1,4 @@
-//! Judgements over random documents and decisions: what changed, why, and what the report sums up.
+//! Judgements on random documents and decisions: what changed, why, and the sums in the report.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn document() -> Routing {
     config::read_routing("test", DOCUMENT, &server, &|_| None, None).unwrap()
 }
 
-/// What may have become of a stored decision.
+/// A change to a stored decision.
 #[derive(Clone, Copy, Debug)]
 enum Alteration {
     None,
@@ -48,7 +48,7 @@ fn alterations() -> impl Strategy<Value = Alteration> {
 }
 
 impl Alteration {
-    /// Makes the alteration; whether the first target, the plan and the rule are others then.
+    /// Makes the change. Returns whether it changes the first target, the plan and the rule.
     fn make(self, decision: &mut Decision) -> (bool, bool, bool) {
         let changes = match self {
             Alteration::None => (false, false, false),

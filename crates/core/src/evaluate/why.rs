@@ -1,5 +1,5 @@
-//! Explains one recorded decision for people: each rule, and what became of each target. Pure: the
-//! rules are tried again on the captured inputs.
+//! Explains one recorded decision for people: each rule, and the outcome of each target. A pure
+//! function: the rules are tried again on the captured inputs.
 
 use super::decided_case::{DecidedCase, first};
 use super::judge::target_name;
@@ -11,12 +11,12 @@ use rerouter_routing::{
     node_targets, trials,
 };
 
-/// Explains the decision of a capture; `None` without one. `document` is that of the decision, if
-/// it is still known. Rules are told only to callers who `may_read` it.
+/// Explains the decision of a capture; `None` if there is none. `document` is the decision's
+/// document, if that is still known. Only callers who `may_read` the document see its rules.
 pub fn why(head: &Head, document: Option<&Routing>, may_read: bool) -> Option<Explanation> {
     let (inputs, decision) = (head.inputs.as_ref()?, head.decision.as_deref()?);
-    // Under another version of the inputs, or where redaction took a part of them, it would explain
-    // another decision.
+    // With another version of the inputs, or if redaction took a part of them, the document may
+    // decide otherwise now, and would explain another decision.
     let repeats = |document: &&Routing| {
         inputs.version == Inputs::VERSION
             && decide(document, inputs)
@@ -47,7 +47,7 @@ fn rule(trial: &RuleTrial<'_>, decision: &Decision) -> ExplainedRule {
     }
 }
 
-/// How the targets of the rule were ordered.
+/// A sentence on how the rule's targets were ordered.
 fn order(decision: &Decision) -> String {
     let last = match decision.candidates.iter().all(|candidate| candidate.eligible) {
         true => "",
@@ -73,7 +73,8 @@ fn order_of_plan(decision: &Decision) -> String {
 }
 
 impl DecidedCase<'_> {
-    /// Every target: the plan in its order, then those that were left out, then those outside.
+    /// All targets: those of the plan in order, then those that were left out, then others that
+    /// were asked.
     fn targets(&self) -> Vec<ExplainedTarget> {
         let plan = self.decision.plan.iter().enumerate().map(|(at, entry)| {
             let name = target_name(&entry.provider, &entry.model);
@@ -87,7 +88,7 @@ impl DecidedCase<'_> {
             },
         );
         let mut targets: Vec<_> = plan.chain(left_out).collect();
-        // A shadow has the decision of the live request, and is sent elsewhere.
+        // A shadow has the live request's decision, but is sent to another target.
         let known = |name: &String| {
             self.decision
                 .candidates
@@ -120,7 +121,7 @@ impl DecidedCase<'_> {
         ExplainedTarget { target, place, outcome, detail, measure: self.measure(name) }
     }
 
-    /// What became of a target of the plan, as a word and a sentence.
+    /// The outcome of a target in the plan, as a word and a sentence.
     fn outcome(&self, name: &str) -> (&'static str, String) {
         let tries: Vec<String> = self.attempts(name).map(said).collect();
         let answered = self.served().as_deref() == Some(name);
@@ -136,7 +137,7 @@ impl DecidedCase<'_> {
         (if answered { "answered" } else { "failed" }, tries.join(" "))
     }
 
-    /// Why a target of the rule is not in the plan.
+    /// The reason why a target of the rule is not in the plan.
     fn left_out(&self, name: &str, candidate: &Candidate) -> String {
         let (request, target) = (&self.inputs.request, self.target(name));
         let state = target.as_ref().and_then(|target| node_targets::state(target, self.inputs));
@@ -178,7 +179,7 @@ impl DecidedCase<'_> {
         }
     }
 
-    /// The number by which the strategy ordered the target.
+    /// The measure by which the strategy ordered the target.
     fn measure(&self, name: &str) -> Option<String> {
         let target = self.target(name)?;
         let state = node_targets::state(&target, self.inputs).unwrap_or_default();
@@ -210,7 +211,7 @@ impl DecidedCase<'_> {
     }
 }
 
-/// One attempt as a sentence.
+/// Describes one attempt in a sentence.
 fn said(attempt: &Attempt) -> String {
     let words = match attempt.error.as_deref() {
         None => "Answered",

@@ -41,7 +41,7 @@ fn served(model: &str) -> Option<Served> {
     Some(Served { provider: "p".into(), model: model.into(), node: None })
 }
 
-/// The details of a list, one a line.
+/// The details in a list, one per line.
 fn details(of: &Value) -> Vec<&str> {
     of.as_array().unwrap().iter().map(|entry| entry["detail"].as_str().unwrap()).collect()
 }
@@ -115,7 +115,7 @@ fn it_says_which_targets_failed_first() {
             "If p/a had answered, p/b would not have been asked.",
         ]
     );
-    // The first one answered.
+    // The first target answered.
     head.attempts = vec![attempt("small", Some(200), None)];
     head.served = served("small");
     let told = json!(why(&head, Some(&routing), false));
@@ -130,7 +130,7 @@ fn what_is_not_known_any_more_is_left_out() {
     let told = json!(why(&head, None, true));
     assert_eq!((&told["document"], &told["rules"]), (&json!(false), &Value::Null));
     assert_eq!(told["targets"].as_array().unwrap().len(), 3);
-    // The same revision would decide otherwise, as a part of the inputs was taken out.
+    // With changed inputs the same document would decide otherwise, so it explains nothing.
     head.inputs.as_mut().unwrap().request.prompt_tokens = 400;
     assert_eq!(json!(why(&head, Some(&routing), true))["document"], false);
     head.decision = None;

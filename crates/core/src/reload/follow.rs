@@ -1,5 +1,6 @@
-//! Takes the routing document that another gateway made live, where the store holds it. A change is
-//! acknowledged once every gateway runs it, so it is read on the thread that follows the store.
+//! Follows the routing document that another gateway made live, if the store holds the document. A
+//! change is acknowledged once every gateway runs it, so it is read on the thread that follows the
+//! store.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -8,11 +9,11 @@ use crate::app::App;
 use crate::config;
 use rerouter_store::{Change, Committed, Follower, LiveDocument, Reload};
 
-/// Makes documents of the store live. Clones share the gateway.
+/// Makes documents of the store live. Clones share one gateway.
 #[derive(Clone, Default)]
 pub struct DocumentFollower(Arc<Mutex<FollowedGateway>>);
 
-/// The gateway, or what came before there was one.
+/// The gateway, or the document that came before there was a gateway.
 #[derive(Default)]
 struct FollowedGateway {
     app: Option<Weak<App>>,
@@ -20,7 +21,8 @@ struct FollowedGateway {
 }
 
 impl DocumentFollower {
-    /// Names the gateway that runs the documents. It takes one that came since the start.
+    /// Sets the gateway that runs the documents, and gives it the document that came since the
+    /// start.
     pub fn bind(&self, app: &Arc<App>) {
         let mut gateway = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(document) = gateway.waiting.take() {
@@ -71,8 +73,8 @@ impl Reload for DocumentFollower {
     fn finish(self: Box<Self>, _rev: u64) {}
 }
 
-/// Makes a document live. One that this gateway refuses, as it lacks a variable or is older, stays
-/// out: its keys must go on to follow.
+/// Makes a document live. If this gateway refuses it, because it lacks a variable or is an older
+/// build, the previous document stays live, and the gateway goes on following changes of keys.
 fn take(app: &App, document: LiveDocument) {
     if !app.follows_documents() || document.revision == app.revision() {
         return;

@@ -1,5 +1,5 @@
-//! Replaces the routing document: read, check, store its text, swap. An invalid document only
-//! counts as a failure and is logged.
+//! Replaces the routing document: reads, checks, stores and swaps it. An invalid document is only
+//! logged and counted as a failure.
 
 mod follow;
 mod watch;
@@ -22,18 +22,18 @@ use rerouter_document::DOCUMENT_PROBLEMS;
 use rerouter_routing::Routing;
 use rerouter_store::{Event, GatewayRow, Store, StoreError};
 
-/// Time between two looks at the routing document's file. Polling also sees symbolic-link swaps
-/// of mounted configuration.
+/// Time between two checks of the routing document's file. Polling also notices symbolic links of
+/// mounted configuration that are swapped.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Stores the text of a document, before any capture can have its revision.
+/// Stores the text of a document before any capture can refer to its revision.
 pub(crate) async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
     store_text_in(&app.store, app, routing).await
 }
 
 /// Stores the text of the document at a start. A read-only store is enough if it has the text
-/// already. Where several gateways take their document from the store, only the first one writes
-/// one.
+/// already. If several gateways take their document from the store, only the first one writes its
+/// own.
 pub async fn store_text_at_start(app: &App, routing: &Routing) -> Result<(), Error> {
     if app.follows_documents() {
         return match make_live(&app.store, app, routing, Some("")).await {
@@ -59,8 +59,8 @@ async fn store_text_in(store: &Store, app: &App, routing: &Routing) -> Result<()
         .map_err(Error::store_unavailable)
 }
 
-/// Makes a document live on all gateways that share the store, if the live one has the revision
-/// `expected`; the empty text stands for none. Returns what the caller should know.
+/// Makes a document live on all gateways that share the store, if the revision of the live one is
+/// `expected`; the empty text means that there is no live one. Returns warnings for the caller.
 async fn make_live(
     store: &Store,
     app: &App,
@@ -83,7 +83,7 @@ async fn make_live(
         !other.fenced && other.applied >= committed.rev && other.document != revision
     };
     let mut refused: Vec<&GatewayRow> = others.iter().filter(has_another).collect();
-    // Or theirs is that of a later change.
+    // If another document is live by now, the others run that one and have refused nothing.
     let live = app.store.live_document();
     if !refused.is_empty() && live.await.map_err(failed)?.as_deref() != Some(text) {
         refused.clear();
@@ -102,11 +102,11 @@ pub struct Applied {
     pub revision: String,
     /// The revision that was live before.
     pub previous: String,
-    /// Probable mistakes, and names that are gone.
+    /// Probable mistakes, and names that no longer exist.
     pub warnings: Vec<String>,
 }
 
-/// Why a document did not become live. Nothing has changed.
+/// The reason why a document did not become live. Nothing has changed.
 #[derive(Debug)]
 pub enum ReloadRefusal {
     /// The document is invalid.
@@ -114,10 +114,10 @@ pub enum ReloadRefusal {
     /// The caller expected another revision to be live.
     Stale {
         live: String,
-        /// The revision of the store, where this gateway refused it.
+        /// The live revision of the store, if this gateway refused it.
         refused: Option<String>,
     },
-    /// The file has changed, and the caller has not seen that.
+    /// The file has changed, which the caller has not seen.
     Changed(PathBuf),
     /// The document cannot be written.
     ReadOnly(String),
@@ -135,13 +135,13 @@ impl ReloadRefusal {
 /// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentOrigin {
-    /// A request: it may hold credentials as `${…}` only.
+    /// A request: the document may hold credentials only as `${…}`.
     Request,
-    /// The store, which has every document that was live.
+    /// The store, which has every document that was ever live.
     Store,
 }
 
-/// What has to be live before the change.
+/// What must be live before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition<'a> {
     Any,
@@ -150,17 +150,17 @@ pub enum Precondition<'a> {
     RevisionAndFile(&'a str),
 }
 
-/// Who makes a change.
+/// The author of a change.
 #[derive(Clone, Copy)]
 pub struct ChangeAuthor<'a> {
-    /// The caller. Checked again after waiting: its rights may have changed.
+    /// The caller, who is checked again after a wait because the caller's rights may have changed.
     pub principal: &'a Principal,
-    /// The audit row. Its target becomes the revision. It is written last, so that it exists
+    /// The audit row. Its target becomes the revision. The row is written last, so that it exists
     /// exactly if the document became live.
     pub event: &'a Event,
 }
 
-/// Makes a document live: reads it, stores its text, writes its file if it has one, swaps.
+/// Makes a document live: reads it, stores its text, writes its file if there is one, swaps.
 pub async fn apply(
     app: &App,
     text: String,
@@ -224,7 +224,7 @@ pub async fn apply(
     Ok(Applied { revision, previous: live, warnings })
 }
 
-/// Makes a checked and stored document live. Logs and counts the names that are gone.
+/// Makes a checked and stored document live. Logs and counts the names that no longer exist.
 fn swap(app: &App, routing: Routing) {
     let gone = removed_names(&app.live().routing, &routing);
     app.replace(routing);
@@ -268,7 +268,7 @@ async fn write_and_store(
     Ok(())
 }
 
-/// Reads and checks a document on a blocking thread: a megabyte takes a while.
+/// Reads and checks a document on a blocking thread, because a megabyte takes a while.
 async fn read(app: &App, text: String, origin: DocumentOrigin) -> Result<Routing, ReloadRefusal> {
     let (server, variables, mock) = (app.server.clone(), app.variables.clone(), app.mock);
     let reading = blocking(move || match origin {
@@ -283,7 +283,7 @@ async fn read(app: &App, text: String, origin: DocumentOrigin) -> Result<Routing
         .map_err(ReloadRefusal::Problems)
 }
 
-/// The file of the document, `None` if the store holds it.
+/// The file of the document; `None` if the store holds the document.
 fn writable_file(app: &App) -> Result<Option<PathBuf>, ReloadRefusal> {
     if app.server.routing.store {
         return Ok(None);
@@ -294,15 +294,15 @@ fn writable_file(app: &App) -> Result<Option<PathBuf>, ReloadRefusal> {
         .ok_or_else(|| ReloadRefusal::ReadOnly(read_only.to_owned()))
 }
 
-/// Replaces the content of a file in one step. It keeps its permissions, and its owner where this
-/// process may give files away. A symbolic link stays one.
+/// Replaces the content of a file in one step. The file keeps its permissions, and its owner if
+/// this process may change owners. A symbolic link stays a link.
 async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
     let writing = blocking(move || {
         let file = std::fs::canonicalize(&file)?;
         let before = std::fs::metadata(&file)?;
         let mut replacement = Replacement::begin(&file)?;
         let out = replacement.file();
-        // Only root may change the owner, but a group of one's own may be set.
+        // Only root may change the owner, but everybody may set one of their own groups.
         let _unchanged = fchown(&*out, Some(before.uid()), Some(before.gid()))
             .or_else(|_| fchown(&*out, None, Some(before.gid())));
         out.set_permissions(before.permissions())?;
@@ -312,14 +312,14 @@ async fn write(file: PathBuf, text: String) -> std::io::Result<()> {
     writing.await.map_err(std::io::Error::other)?
 }
 
-/// Whether the file differs from the live document: somebody has changed it, unseen by a caller who
-/// read the live document. An unreadable file counts as unchanged.
+/// Whether the file differs from the live document: somebody has changed the file, which a caller
+/// who read the live document has not seen. An unreadable file counts as unchanged.
 async fn is_changed(file: PathBuf, taken: &Routing) -> Result<bool, Error> {
     let found = blocking(move || config::load(&file)).await?;
     Ok(found.is_ok_and(|found| found.text != taken.text()))
 }
 
-/// Warnings of names that clients can no longer request.
+/// Warnings about names that clients can no longer request.
 fn removed_names(before: &Routing, after: &Routing) -> Vec<String> {
     let aliases = before.aliases().map(|(name, _)| name).filter(|name| after.alias(name).is_none());
     let aliases =

@@ -1,6 +1,6 @@
-//! Watches the file of the routing document. Somebody may still be writing it, and half a document
-//! may be valid. So a change is applied when the file has been unchanged for several checks, and
-//! reads the same at the first and at the last of them.
+//! Watches the file of the routing document. Somebody may still be writing the file, and half a
+//! document may be valid. So a change is applied only if the file has stayed unchanged for several
+//! checks, and its text is the same at the first and the last of them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use super::{store_text, swap};
 use crate::app::App;
 use crate::config::{self, DocumentSource, Problem};
 
-/// Equal looks at the file, one [`super::WATCH_INTERVAL`] apart, before a change is taken: two
-/// seconds. Whoever writes in place usually pauses for less.
+/// Number of checks, one [`super::WATCH_INTERVAL`] apart, that must find a change unchanged: two
+/// seconds in all. Programs that write in place usually pause for less.
 pub const WATCH_EQUAL_READS: u32 = 5;
 /// Time between the two reads of the file after SIGHUP.
 const SIGHUP_REREAD: Duration = Duration::from_millis(250);
@@ -21,13 +21,13 @@ const SIGHUP_REREAD: Duration = Duration::from_millis(250);
 pub struct Watcher {
     app: Arc<App>,
     file: Option<PathBuf>,
-    /// The state of the file that was applied or refused last.
+    /// The state of the file that was last applied or refused.
     settled: Option<FileStamp>,
     /// A newer state that may still change.
     pending: Option<PendingChange>,
 }
 
-/// Tells two states of a file apart without reading it.
+/// Distinguishes states of a file without reading its content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     modified: Option<SystemTime>,
@@ -35,7 +35,7 @@ struct FileStamp {
     inode: u64,
 }
 
-/// The file as one check found it.
+/// The file as a check found it.
 #[derive(Clone, PartialEq, Eq)]
 struct FileState {
     stamp: Option<FileStamp>,
@@ -52,16 +52,16 @@ struct PendingChange {
 enum WatchOutcome {
     /// A new revision is live.
     Live(String),
-    /// The document is the live one.
+    /// The document is already live.
     Unchanged,
-    /// The file is being written.
+    /// The file is still being written.
     BeingWritten,
 }
 
-/// Why a state of the file was refused.
+/// The reason why a state of the file was refused.
 struct WatchRefusal {
     problems: Vec<String>,
-    /// The reason is not the document: it is retried.
+    /// The reason is not in the document, so the state is tried again.
     is_temporary: bool,
 }
 
@@ -72,8 +72,8 @@ impl Watcher {
         Watcher { app, file, settled: None, pending: None }
     }
 
-    /// Checks whether the file has changed, and applies the change after
-    /// [`WATCH_EQUAL_READS`] checks without another one.
+    /// Checks whether the file has changed. Applies a change after [`WATCH_EQUAL_READS`] checks
+    /// that find no further change.
     pub async fn check(&mut self) {
         let Some(file) = self.file.clone() else { return };
         let stamp = stamp(&file);
@@ -93,12 +93,12 @@ impl Watcher {
             return;
         };
         let found = pending.state.clone();
-        // The first change may be none: the start reads the file too, and it may have changed then.
+        // The first state may be the live document, because the start reads the file too.
         self.apply(&file, &found, self.settled.is_none()).await;
     }
 
-    /// Applies the file now (SIGHUP), unless it is being written: then [`Watcher::check`] applies
-    /// it.
+    /// Applies the file at once (SIGHUP). If the file is still being written, [`Watcher::check`]
+    /// applies it later.
     pub async fn reload(&mut self) {
         let Some(file) = self.file.clone() else {
             log::info!("the built-in routing document is live: there is no file to reload");
@@ -112,7 +112,7 @@ impl Watcher {
         }
     }
 
-    /// Applies a state of the file, unless the file has changed since.
+    /// Applies a state of the file, unless the file has changed again.
     async fn apply(&mut self, file: &Path, found: &FileState, first: bool) {
         let outcome = self.replace(file, found).await;
         let is_temporary = matches!(
@@ -146,7 +146,7 @@ impl Watcher {
             }
         }
         if let Some(pending) = self.pending.as_mut().filter(|_| is_temporary) {
-            // Retried after as many checks as a change.
+            // Tried again after as many checks as a change needs.
             pending.checks = 0;
         }
         if !is_temporary {
@@ -168,7 +168,7 @@ impl Watcher {
             is_temporary: false,
         };
         let temporary = |why: String| WatchRefusal { problems: vec![why], is_temporary: true };
-        // Not while the API writes this file.
+        // Waits while the API writes this file.
         let _turn =
             self.app.configuring.acquire().await.map_err(|closed| temporary(closed.to_string()))?;
         let Some(found) = read_state(file).filter(|found| found == before) else {
@@ -186,7 +186,7 @@ impl Watcher {
         let routing = routing.map_err(invalid)?;
         let revision = routing.revision().to_string();
         if revision == app.revision() {
-            // Values of variables may have changed all the same.
+            // The values of variables may have changed nevertheless.
             app.replace(routing);
             return Ok(WatchOutcome::Unchanged);
         }
@@ -200,7 +200,7 @@ impl Watcher {
     }
 }
 
-/// Reads the file; `None` if it changes meanwhile.
+/// Reads the file; `None` if it changes during the read.
 fn read_state(file: &Path) -> Option<FileState> {
     let found = FileState { stamp: stamp(file), source: config::load(file) };
     (stamp(file) == found.stamp).then_some(found)

@@ -4,21 +4,21 @@ use serde_json::{Value, json};
 
 use rerouter_dialect::usage::Usage;
 
-/// What the mock provider says.
+/// A chat completion by the mock provider.
 pub(super) struct MockAnswer<'a> {
     pub(super) model: &'a str,
-    /// A mark that is the same for equal requests.
+    /// A hash of the request: equal requests get the same id.
     pub(super) mark: String,
     pub(super) content: String,
     pub(super) usage: Usage,
     pub(super) include_usage: bool,
 }
 
-/// Events of a stream until the first word of the model, that one included.
+/// Number of events in a stream up to and including the first word of the model.
 pub(super) const UNTIL_FIRST_WORD: usize = 2;
 
 impl MockAnswer<'_> {
-    /// In one piece.
+    /// The whole completion as one document.
     pub(super) fn whole(&self) -> Value {
         let message = json!({ "role": "assistant", "content": self.content });
         json!({
@@ -29,7 +29,7 @@ impl MockAnswer<'_> {
         })
     }
 
-    /// As the events of a stream.
+    /// The completion as the events of a stream.
     pub(super) fn events(&self) -> Vec<String> {
         let event = |choices: Value, usage: Option<Value>| {
             let mut chunk = json!({

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::chat::MockAnswer;
 use rerouter_base::error::{Error, Kind};
 
-/// Numbers in one embeddings answer of the mock provider: 2,048 texts of 512.
+/// Most numbers in one embeddings answer of the mock provider: 2,048 texts of 512 numbers.
 const MOCK_NUMBERS: u64 = 1 << 20;
 
-/// Numbers of an embedding, unless `dimensions` asks for others.
+/// Numbers of an embedding if the request has no `dimensions`.
 const DIMENSIONS: u64 = 256;
 
-/// Embeddings that mean nothing: the same text has the same, of length 1.
+/// Embeddings without meaning, of length 1. Equal texts have equal embeddings.
 pub(super) fn whole(answer: &MockAnswer<'_>, body: &[u8]) -> Result<Value, Error> {
     let request: Value = serde_json::from_slice(body).map_err(Error::internal)?;
     let dimensions = request.get("dimensions").filter(|dimensions| !dimensions.is_null());
@@ -67,7 +67,7 @@ fn vector(text: &str, dimensions: u64) -> Vec<f32> {
     let numbers: Vec<f64> = (0..dimensions).map(number).collect();
     let length =
         numbers.iter().map(|number| number * number).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
-    // As providers do: what is a float there is one here.
+    // Single precision, as in the answers of providers.
     #[allow(clippy::cast_possible_truncation)]
     numbers.into_iter().map(|number| (number / length) as f32).collect()
 }

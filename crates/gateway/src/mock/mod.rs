@@ -1,13 +1,12 @@
 //! A provider without a model, inside the process, on a loopback port. The demo and the tests reach
-//! it like any provider. The same request gets the same answer.
+//! it like any provider. Equal requests get equal answers.
 //!
-//! `POST /{latency in ms}/v1/…` serves chat completions and embeddings, as OpenAI has them; what
-//! else clients ask for is translated. The model `echo` answers with the last user message. Faults
-//! are models too:
-//! `status-429` (with `retry-after: 1`), `status-500`, `status-503`, `in-band-error` (a 200 whose
-//! stream begins with an error), `cut` (breaks off after the first content) and `hang` (never
-//! answers). Every other model answers with a sentence that names it. Embeddings have no meaning,
-//! but equal texts have equal ones.
+//! `POST /{latency in ms}/v1/…` serves chat completions and embeddings in OpenAI's format; the
+//! gateway translates calls of other endpoints to these. The model `echo` answers with the last
+//! user message. Some models are faults: `status-429` (with `retry-after: 1`), `status-500`,
+//! `status-503`, `in-band-error` (a 200 whose stream begins with an error), `cut` (breaks off after
+//! the first content) and `hang` (never answers). Every other model answers with a sentence that
+//! names it. Embeddings have no meaning, but equal texts have equal embeddings.
 
 mod chat;
 mod embeddings;
@@ -37,15 +36,15 @@ use rerouter_dialect::protocol::Protocol;
 use rerouter_dialect::request::{self, ModelRequest};
 use rerouter_dialect::usage::Usage;
 
-/// Bytes of a request to the mock provider.
+/// Largest request body of the mock provider, in bytes.
 const MOCK_BODY: usize = 32 << 20;
-/// Connections of the mock provider at once; more wait to be accepted.
+/// Most concurrent connections of the mock provider; more wait to be accepted.
 const MOCK_CONNECTIONS: usize = 1_024;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// How a stream may end: as it should, or broken off.
+/// The frames of a body, which ends regularly or breaks off with an error.
 type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
 type MockResponse = Response<StreamBody<Frames>>;
 
@@ -54,7 +53,7 @@ type MockResponse = Response<StreamBody<Frames>>;
 pub struct Mock;
 
 impl Mock {
-    /// Takes a free loopback port.
+    /// Binds a free loopback port.
     pub fn bind() -> std::io::Result<(std::net::TcpListener, SocketAddr)> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -63,7 +62,7 @@ impl Mock {
     }
 }
 
-/// Serves until `shutdown` is done; connections then under way end with their tasks.
+/// Serves until `shutdown` resolves. Open connections end with their tasks.
 pub async fn serve(
     listener: std::net::TcpListener,
     shutdown: impl Future<Output = ()>,
@@ -83,13 +82,13 @@ pub async fn serve(
         };
         while connections.try_join_next().is_some() {}
         let Ok((connection, _)) = accepted else {
-            // Out of descriptors, most likely: let some connection end first.
+            // Most likely the process is out of descriptors: wait until some connection ends.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
         connections.spawn(async move {
             let _permit = permit;
-            // Small writes (events) have to leave at once; failing that they are only late.
+            // Small writes, such as events, must be sent at once. If this fails they are only late.
             let _slower = connection.set_nodelay(true);
             let service = hyper::service::service_fn(|request| async {
                 Ok::<_, Infallible>(answer(request).await)
@@ -114,7 +113,7 @@ async fn answer(request: Request<Incoming>) -> MockResponse {
     })
 }
 
-/// The endpoint that a path names, and how long its answers take.
+/// The endpoint that a path names, and the latency of its answers.
 fn asked_for(path: &str) -> Option<(Endpoint, Duration)> {
     let (millis, path) = path.strip_prefix('/')?.split_once("/v1/")?;
     let latency = Duration::from_millis(millis.parse().ok()?);
@@ -173,7 +172,7 @@ async fn say(request: Request<Incoming>) -> Result<MockResponse, Error> {
     Ok(respond(StatusCode::OK, content_type, parts))
 }
 
-/// What is said to this request.
+/// The answer to this request.
 fn answer_to<'a>(body: &Bytes, asked: &'a ModelRequest) -> MockAnswer<'a> {
     let content = match &*asked.model {
         "echo" => request::last_user_text(body, asked),
@@ -197,7 +196,7 @@ fn respond(
         [Ok(only)] if content_type == JSON => Some(only.len()),
         _ => None,
     };
-    // Each part leaves before the next is made, as with a model that thinks.
+    // Each part is sent before the next is made, as by a model that generates.
     let frames = stream::iter(parts).then(|part| async {
         tokio::task::yield_now().await;
         part.map(Frame::data)

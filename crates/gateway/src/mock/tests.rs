@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use rerouter_dialect::stream::{StreamTally, StreamVerdict, assemble};
 
-/// Status, headers and body; the body is what came when it broke off.
+/// Returns status, headers, body and whether the body broke off. A broken body is as much as came.
 async fn post(path: &str, body: Value) -> (u16, http::HeaderMap, Vec<u8>, bool) {
     let (listener, address) = Mock::bind().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -1,4 +1,4 @@
-//! Log lines of a start: addresses, and warnings of what is open.
+//! Log lines at the start: addresses, and warnings about what is open to everybody.
 
 use log::{info, warn};
 

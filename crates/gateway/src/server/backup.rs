@@ -1,4 +1,4 @@
-//! A copy of a data directory that a gateway can start on, also of one that is in use.
+//! Copies a data directory, even one in use, so that a gateway can start on the copy.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind};
@@ -15,12 +15,12 @@ use rerouter_store::{
 #[derive(Debug, Default)]
 pub struct BackedUp {
     pub segments: usize,
-    /// Bytes of all files.
+    /// Total size of all files in bytes.
     pub bytes: u64,
 }
 
-/// Copies the store in `data` into the directory `out`, which must not exist, or be empty. The
-/// master key is not copied, nor are accounts that are in another database.
+/// Copies the store in `data` into the directory `out`, which must be empty or not exist. Leaves
+/// out the master key, and accounts that are in another database.
 pub fn back_up(data: &Path, out: &Path, accounts: bool) -> Result<BackedUp, BootError> {
     let first = if accounts { "accounts.db" } else { "captures.db" };
     if !data.join(first).is_file() {
@@ -41,7 +41,7 @@ pub fn back_up(data: &Path, out: &Path, accounts: bool) -> Result<BackedUp, Boot
         },
     )?;
     let copied = copy_all(data, &draft, accounts)?;
-    // Only a complete copy gets its name.
+    // The copy gets its final name only when it is complete.
     let named = std::fs::rename(&draft, out).and_then(|()| sync(directory(out)));
     named.map_err(|error| cannot(out, &error))?;
     Ok(copied)
@@ -49,7 +49,7 @@ pub fn back_up(data: &Path, out: &Path, accounts: bool) -> Result<BackedUp, Boot
 
 fn copy_all(data: &Path, draft: &Path, accounts: bool) -> Result<BackedUp, BootError> {
     let segments = copy_segments(data, draft, accounts)?;
-    // After the captures, which refer to documents, keys and users.
+    // Accounts are copied after the captures, which refer to documents, keys and users.
     if accounts {
         copy_accounts(data, draft)?;
     }
@@ -67,10 +67,10 @@ fn copy_all(data: &Path, draft: &Path, accounts: bool) -> Result<BackedUp, BootE
     Ok(BackedUp { segments, bytes })
 }
 
-/// Copies the index of captures, then its segments: each holds at least what the copied index knows
-/// of it. A segment that was deleted meanwhile is dropped from the copied index. Returns how many
-/// were copied. Where the index is in another database all files are copied, and the name by which
-/// that knows the directory.
+/// Copies the index of captures, then its segments. A copied segment holds at least what the copied
+/// index knows of it; a segment that was deleted meanwhile is dropped from the copied index. If the
+/// index is in another database, copies all segment files, and the name by which that database
+/// knows the directory. Returns the number of copied segments.
 fn copy_segments(data: &Path, draft: &Path, indexed: bool) -> Result<usize, BootError> {
     let (from, to) = (data.join(FOLDER), draft.join(FOLDER));
     DirBuilder::new().mode(0o700).create(&to).map_err(|error| cannot(&to, &error))?;
@@ -105,7 +105,7 @@ fn is_free(out: &Path) -> io::Result<bool> {
     }
 }
 
-/// The path of the copy until it is complete.
+/// The path of the copy while it is incomplete.
 fn draft(out: &Path) -> Result<PathBuf, BootError> {
     let name = out
         .file_name()

@@ -31,7 +31,7 @@ use rerouter_store::{
     StoreSettings, StoreUrl, UserRow, check_takeover,
 };
 
-/// What a gateway takes from the environment of its process.
+/// The inputs that a gateway takes from the environment of its process.
 pub struct Environment {
     /// `ADMIN_API_KEY`; empty counts as unset.
     pub admin_key: Option<Secret>,
@@ -39,14 +39,14 @@ pub struct Environment {
     pub agent_key: Option<Secret>,
     /// `REROUTER_MASTER_KEY`: 32 bytes in base64.
     pub master_key: Option<Secret>,
-    /// `REROUTER_MASTER_KEY_OLD`: the previous master key, at the start that replaces it by
+    /// `REROUTER_MASTER_KEY_OLD`: the previous master key, for the start that replaces it by
     /// `master_key`.
     pub master_key_old: Option<Secret>,
     /// Looks up other variables, for `${…}` in documents.
     pub variables: Variables,
-    /// The clock; tests may set it.
+    /// The clock, which tests may set.
     pub clock: Clock,
-    /// Where access lines go unless the document turns them off. Default: standard output.
+    /// Where access lines go, unless the document turns them off. Default: standard output.
     pub access_log: Option<AccessLog>,
 }
 
@@ -65,7 +65,8 @@ impl Default for Environment {
     }
 }
 
-/// Prepares a gateway. `upgrades`: it takes over from the one that uses the data directory.
+/// Prepares a gateway. `upgrades`: the new gateway takes over from the one that uses the data
+/// directory.
 pub(super) async fn prepare(
     mut server: Server,
     environment: Environment,
@@ -76,13 +77,14 @@ pub(super) async fn prepare(
     let (mock, mock_address) = Mock::bind()
         .map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let variables = environment.variables;
-    // A document in a file is read before anything is written.
+    // A routing document in a file is read before anything is written.
     let read = |source| read_routing(source, &server, &variables, mock_address);
     let from_file = match server.routing.store {
         true => None,
         false => Some(read(config::load_routing(&server).map_err(problems)?)?),
     };
-    // Locked while it is still empty: of two gateways that start, only one makes a master key.
+    // The data directory is locked while it is still empty: if two gateways start, only one makes a
+    // master key.
     let (dir, takeover) = match upgrades {
         false => (DataDir::take(&server.data_dir)?, None),
         true => {
@@ -112,7 +114,7 @@ pub(super) async fn prepare(
     let joining = joining(&server, &store, &metrics, clock.clone());
     let nodes = Nodes::new(&keys).vouched_for_by(server.nodes.ca.clone());
     let documents = DocumentFollower::default();
-    // These follow the store from here on.
+    // From here on these tables follow the store.
     let tables = auth.follower(vec![Arc::new(nodes.clone()), Arc::new(documents.clone())]);
     store.join(tables, joining).await?;
     if !store.is_shared() {
@@ -126,7 +128,7 @@ pub(super) async fn prepare(
         None => archive,
     };
     if let Err(error) = archive.recover().await {
-        // Traffic does not depend on it, and the first capture tries again.
+        // Traffic does not need the segments, and the first capture tries again.
         warn!("the segments of captures cannot be listed: {error}");
     }
     let (captures, writer) = CaptureQueue::new(metrics.clone());
@@ -171,7 +173,7 @@ async fn open_store(
     Ok((store, keys))
 }
 
-/// How this gateway joins the others on its store, and what they are told of it.
+/// The settings with which this gateway joins the others on its store, and its identity for them.
 fn joining(server: &Server, store: &Store, metrics: &Metrics, clock: Clock) -> Joining {
     let StoreSettings { url, direct_url, lease, on_lease_lost } = &server.store;
     let url = match url {
@@ -279,15 +281,15 @@ fn warn_without_admin(has_admin_key: bool, auth: &Auth) {
     }
 }
 
-/// Chooses a port for each address with port 0, so that the log, the interfaces and the refusal of
-/// loops know it.
+/// Chooses a port for each address with port 0, so that the log, the interfaces and the check
+/// against loops know it.
 fn choose_ports(server: &mut Server) -> Result<(), BootError> {
     let addresses = server
         .listeners
         .iter_mut()
         .map(|listener| &mut listener.address)
         .chain([&mut server.metrics.address]);
-    // Held until all are chosen, so that no two are equal.
+    // Each socket is held until all ports are chosen, so that no two are equal.
     let mut held = Vec::new();
     for address in addresses.filter(|address| address.port() == 0) {
         let cannot =

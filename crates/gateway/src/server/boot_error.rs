@@ -1,8 +1,8 @@
-//! Why a gateway does not start.
+//! The error of a gateway that cannot start.
 
 use rerouter_store::StoreError;
 
-/// Why a gateway cannot start, for the operator.
+/// Why a gateway cannot start, in words for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct BootError(pub String);

@@ -1,4 +1,4 @@
-//! Keeps the write-ahead logs of the store short: a damaged log loses what it holds, and so does a
+//! Keeps the write-ahead logs of the store short: a damaged log loses its content, and so does a
 //! copy of the database without its log.
 
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use pingora::server::ShutdownWatch;
 
 use rerouter_core::app::App;
 
-/// Time between two checkpoints of the store: damage to a write-ahead log costs at most what
-/// was written since.
+/// Time between two checkpoints of the store. A damaged write-ahead log loses at most what was
+/// written since the last one.
 const CHECKPOINT: Duration = Duration::from_secs(120);
 
-/// Makes a checkpoint at the start and every few minutes, until the shutdown begins.
+/// Makes a checkpoint at the start and then once every [`CHECKPOINT`], until the shutdown begins.
 pub(super) async fn run(app: Arc<App>, mut shutdown: ShutdownWatch) {
     let mut tick = tokio::time::interval(CHECKPOINT);
     loop {
@@ -24,7 +24,7 @@ pub(super) async fn run(app: Arc<App>, mut shutdown: ShutdownWatch) {
     }
 }
 
-/// Moves the logs into the databases.
+/// Moves the content of the write-ahead logs into the databases.
 pub(super) async fn checkpoint(app: &App) {
     if let Err(error) = app.store.checkpoint().await {
         warn!("the write-ahead logs of the store could not be emptied and grow: {error}");

@@ -1,4 +1,4 @@
-//! Where the console is, and the link that makes the first admin.
+//! The address of the console, and the link by which the first admin registers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rerouter_base::secret::Secret;
 use rerouter_core::api;
 use rerouter_core::app::App;
 
-/// How long the link of a start makes the first admin.
+/// How long the first-admin link of a start is valid.
 const FIRST_ADMIN_LINK: Duration = Duration::from_secs(3600);
 
 /// The address of the console, if it is served.
@@ -22,13 +22,13 @@ pub(super) fn console(app: &App) -> Option<String> {
 }
 
 impl Gateway {
-    /// Makes the link for the first admin where `is_wanted`, and tells where it is: shown, if it
-    /// `is_seen` by a person alone, else in a file, as other output ends up in logs. It works once
-    /// and for an hour. `None` if there is an admin.
+    /// Makes the link for the first admin if `is_wanted`. Returns a text with the link if only a
+    /// person sees it (`is_seen`), else with the file that holds the link, because other output
+    /// ends up in logs. The link works once and for an hour. `None` if there is an admin.
     pub fn first_admin(&self, is_wanted: bool, is_seen: bool) -> Option<String> {
         let app = &self.app;
         let file = app.server.data_dir.join("first-admin");
-        // An earlier start may have left one.
+        // An earlier start may have left a link.
         let _none = std::fs::remove_file(&file);
         let console = console(app).filter(|_| is_wanted && api::first_admin::is_needed(app))?;
         let mut bytes = [0; 32];

@@ -1,17 +1,17 @@
-//! The limit of open files, and how many connections fit into it. Without a free descriptor not
-//! even `/health` is answered.
+//! The limit of open files, and the number of connections that it allows. Without a free descriptor
+//! not even `/health` can be answered.
 
 use log::warn;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that are no client's: files, listeners, event queues, both reserves and the
-/// metrics listener.
+/// Descriptors that are not for clients: files, listeners, event queues, both reserves of
+/// connections, and the metrics listener.
 const DESCRIPTORS_SPARE: usize = 160;
-/// Descriptors of a client's connection: its own, and one to a provider.
+/// Descriptors for each client connection: one of its own, and one for a connection to a provider.
 const DESCRIPTORS_PER_CONNECTION: usize = 2;
 
-/// Raises the soft limit of open files to the hard limit. It is often 1,024, for programs that use
-/// `select`.
+/// Raises the soft limit of open files to the hard limit. The soft limit is often 1,024, for
+/// programs that use `select`.
 pub(super) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
@@ -43,7 +43,7 @@ pub(super) fn fit(wanted: usize) -> usize {
 
 fn fitting(wanted: usize, descriptors: usize) -> usize {
     let room = descriptors.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_PER_CONNECTION;
-    // A few connections are always tried.
+    // At least a few connections are always allowed.
     wanted.min(room.max(8))
 }
 

@@ -14,13 +14,13 @@ use super::checkpoints;
 use crate::intake::DRAIN_TIME;
 use rerouter_core::app::App;
 
-/// Time that a leaving process tries to write revocations and disablings.
+/// Longest time for a process that ends to store revocations and disablings.
 const SHUTDOWN_WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// Drains the gateway: `/readyz` fails from now on, unless another process has taken over. Resolves
-/// when no request is under way, and captures, spend and revocations are durable; what the store
-/// refuses is logged. Afterwards keys with a budget are refused. New connections are still
-/// accepted: stop the server before, and bound the wait.
+/// when no request is under way, and captures, spend and revocations are durable; failures of the
+/// store are logged. Afterwards keys with a budget are refused. New connections are still accepted,
+/// so stop the server first, and limit the wait.
 pub(super) async fn drained(app: &App) {
     match app.is_handed_over() {
         true => connections_ended(app).await,
@@ -34,7 +34,7 @@ pub(super) async fn drained(app: &App) {
         if let Err(error) = app.archive.close().await {
             warn!("captures could not be closed, the next start recovers them: {error}");
         }
-        // The next start uploads what this one cannot.
+        // The next start uploads the captures that are left.
         let shared = tokio::time::timeout(SHUTDOWN_WRITE_TIME, app.archive.share());
         match shared.await {
             Ok(Ok(())) => {}
@@ -53,38 +53,39 @@ pub(super) async fn drained(app: &App) {
     if let Err(error) = app.limits.close(&app.store).await {
         warn!("spend and usage could not be stored, reserved amounts count as spent: {error}");
     }
-    // No change has to wait for this gateway.
+    // The other gateways' changes no longer have to wait for this gateway.
     let left = tokio::time::timeout(SHUTDOWN_WRITE_TIME, app.store.leave()).await;
     if let Ok(Err(error)) = left {
         warn!("this gateway is still on the list of gateways, until its silence shows: {error}");
     }
-    // A store that hangs must not stop the exit.
+    // A store that hangs must not delay the exit.
     let _late = tokio::time::timeout(SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
 }
 
-/// Each connection ends with its next answer, or soon by silence.
+/// Waits until each connection has ended, with its next answer or after a short silence.
 async fn connections_ended(app: &App) {
-    // One that has just been accepted is not counted yet.
+    // A connection that was accepted just now is not counted yet.
     tokio::time::sleep(DRAIN_TIME).await;
     while app.connections() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Sent for a write beyond the limit on file sizes (setrlimit(2)). The number holds on Linux and
-/// macOS, except on MIPS.
+/// The signal that the kernel sends for a write beyond the limit on file sizes (setrlimit(2)). The
+/// number is right on Linux and macOS, except on MIPS.
 const SIGXFSZ: i32 = 25;
 
-/// SIGTERM, SIGINT and the take-over by another process begin a drain; a second signal ends it.
+/// Begins a drain on SIGTERM, SIGINT, or when another process has taken over.
 pub(super) struct StopSignals {
-    /// Set when another process has taken over.
+    /// Notified when another process has taken over.
     pub(super) handed_over: Arc<Notify>,
 }
 
 #[async_trait]
 impl ShutdownSignalWatch for StopSignals {
     async fn recv(&self) -> ShutdownSignal {
-        // Ignored, so that such a write fails like one on a full disk and does not end the process.
+        // Handled and ignored, so that a write beyond the limit fails as on a full disk and does
+        // not end the process.
         let _ignored = signal(SignalKind::from_raw(SIGXFSZ));
         tokio::select! {
             () = stop_signal() => {}
@@ -107,7 +108,8 @@ async fn stop_signal() {
     }
 }
 
-/// Exits when the drain is complete; Pingora alone would wait for its whole grace period.
+/// Exits when the drain is complete, or at a second signal; Pingora alone would wait for its whole
+/// grace period.
 pub(super) struct DrainService {
     pub(super) app: Arc<App>,
 }
@@ -120,7 +122,7 @@ impl BackgroundService for DrainService {
         }
         info!("draining: {} request(s) under way", self.app.requests_under_way());
         let second_signal = async {
-            // Whoever stops the service sends one to all its processes.
+            // A service manager that stops the service sends one signal to all its processes.
             if self.app.is_handed_over() {
                 stop_signal().await;
             }

@@ -1,4 +1,4 @@
-//! The first ROUTER key of a gateway that nobody has configured.
+//! The first ROUTER key of a gateway that has no keys yet.
 
 use super::{BootError, Gateway};
 use rerouter_access::auth::{Principal, SESSION_SCOPES};
@@ -9,8 +9,8 @@ use rerouter_core::config::{Listener, Server};
 use rerouter_store::{Action, Event, KeyRow, KeyState, KeyStatus};
 
 impl Gateway {
-    /// Makes a ROUTER key, unless there are or were any. It makes the others, and reads what they
-    /// did. It may also evaluate documents, which nobody else can grant where there is no admin.
+    /// Makes a ROUTER key, unless there are or ever were any. The key can make all other keys, read
+    /// their captures, and evaluate documents, because without an admin nobody else can grant that.
     pub async fn first_key(&self) -> Result<Option<Secret>, BootError> {
         let (app, interface) = (&self.app, Interface::Router);
         let now = app.clock.now();
@@ -50,13 +50,13 @@ impl Gateway {
         Ok(Some(secret))
     }
 
-    /// Where clients reach the first listener.
+    /// The URL at which clients reach the first listener.
     pub fn url(&self) -> String {
         url(&self.app.server, |_| true).unwrap_or_default()
     }
 }
 
-/// Where clients reach the first listener that `serves`.
+/// The URL at which clients reach the first listener for which `serves` is true.
 pub(super) fn url(server: &Server, serves: impl Fn(&Listener) -> bool) -> Option<String> {
     let listener = server.listeners.iter().find(|listener| serves(listener))?;
     if let Some(url) = &server.public_url {

@@ -1,5 +1,5 @@
-//! The sockets that a process listens on. It binds them itself, or has them from the process before
-//! it, and can hand them to the next one.
+//! The sockets that a process listens on. The process binds them itself or inherits them from the
+//! process before, and can hand them to the next one.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,16 +13,17 @@ use rustix::net::sockopt;
 
 use super::{BootError, ready};
 
-/// Bytes that the kernel keeps for a client that does not read; it takes twice as much with its own
-/// overhead. At a round trip of 100 ms a connection still has two megabytes a second.
+/// Bytes that the kernel buffers for a client that does not read. The kernel takes twice as much,
+/// with its own overhead. At a round trip of 100 ms a connection still reaches two megabytes a
+/// second.
 const SEND_BUFFER: usize = 256 << 10;
 
-/// Listening sockets by their addresses. Pingora binds what is not among them.
+/// Listening sockets by their addresses. Pingora itself binds every other address.
 #[derive(Default)]
 pub(super) struct Sockets(HashMap<SocketAddr, TcpListener>);
 
 impl Sockets {
-    /// A socket for each address: an inherited one, or a new one.
+    /// Opens a socket for each address: an inherited one, or a new one.
     pub(super) fn open(
         addresses: impl Iterator<Item = SocketAddr>,
         mut inherited: HashMap<SocketAddr, TcpListener>,
@@ -35,7 +36,8 @@ impl Sockets {
             };
             let told = |error: io::Error| BootError(format!("cannot listen on {address}: {error}"));
             socket.set_nonblocking(true).map_err(told)?;
-            // Accepted sockets inherit it. Else it grows to megabytes where a client does not read.
+            // Accepted sockets inherit this size. Without it, the buffer grows to megabytes if a
+            // client does not read.
             sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER)
                 .map_err(|error| told(error.into()))?;
             sockets.insert(address, socket);
@@ -48,7 +50,7 @@ impl Sockets {
         self.0.iter().map(|(address, socket)| Ok((*address, socket.try_clone()?))).collect()
     }
 
-    /// A service that listens on those of these addresses.
+    /// Makes a service that listens on the sockets of these addresses.
     pub(super) fn under<S>(
         &mut self,
         service: S,
@@ -59,7 +61,7 @@ impl Sockets {
     }
 }
 
-/// A service of Pingora with the sockets that it listens on.
+/// A Pingora service with the sockets that it listens on.
 pub(super) struct ListeningService<S> {
     service: S,
     sockets: Vec<(SocketAddr, TcpListener)>,

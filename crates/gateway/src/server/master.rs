@@ -1,7 +1,8 @@
-//! The master key at a start. It wraps the root key of the store, from which every other key
-//! derives. A start that is given another master key and the previous one wraps the root key again:
-//! one row in one transaction, durable before anything is served. Whenever that start is killed,
-//! the store opens with the previous or with the new master key, and with both given in any case.
+//! Opens the store by its master key at the start. The master key wraps the root key of the store,
+//! from which all other keys derive. A start that is given a new and the previous master key wraps
+//! the root key again: one row in one transaction, durable before anything is served. If that start
+//! is killed, either the previous or the new master key opens the store, and both together always
+//! do.
 
 use std::path::{Path, PathBuf};
 
@@ -16,21 +17,21 @@ use rerouter_base::id::Random;
 use rerouter_base::secret::{Keyring, Secret, SecretBytes, constant_time_eq};
 use rerouter_store::{Action, Actor, Event, Opening, WrappedRootKey};
 
-/// The variable of the master key.
+/// The environment variable of the master key.
 pub const MASTER_KEY: &str = "REROUTER_MASTER_KEY";
-/// The variable of the previous master key, for the start that replaces it.
+/// The environment variable of the previous master key, for the start that replaces it.
 pub const MASTER_KEY_OLD: &str = "REROUTER_MASTER_KEY_OLD";
-/// The file of the master key in the data directory, where the variable is not set.
+/// The file of the master key in the data directory, for starts without the variable.
 const FILE: &str = "master.key";
-/// The file of the previous master key, where its variable is not set.
+/// The file of the previous master key, for starts without the variable.
 const FILE_OLD: &str = "master.key.old";
 
-/// The master keys that a start is given, and where it looks for them.
+/// The master keys of a start, and the folder of their files.
 pub(super) struct MasterKeys {
     pub(super) dir: PathBuf,
     /// From the environment; empty counts as unset.
     pub(super) key: Option<Secret>,
-    /// The previous one, from the environment; empty counts as unset.
+    /// The previous key, from the environment; empty counts as unset.
     pub(super) old: Option<Secret>,
     pub(super) random: Random,
     pub(super) now: Timestamp,
@@ -46,18 +47,17 @@ pub(super) struct Unlocked {
 
 /// What a start does with the root key.
 enum Plan {
-    /// The store is new: a root key is made and wrapped by this master key, or by one that is made
-    /// as well.
+    /// The store is new: a root key is made and wrapped by this master key, or by a new one.
     Create(Option<SecretBytes>),
     /// The given master key opens the store.
     Use(Keyring, SecretBytes),
-    /// The previous master key opens the store; this one, or one that is made, wraps it from now
-    /// on.
+    /// The previous master key opens the store. From now on this one, or a new one, wraps the root
+    /// key.
     Rewrap(Keyring, Option<SecretBytes>),
 }
 
 impl MasterKeys {
-    /// Opens the root key of a store, or makes it. All refusals come before anything is written.
+    /// Opens the root key of a store, or makes one. All checks come before anything is written.
     pub(super) fn unlock(&self, store: &Opening<'_>) -> Result<Unlocked, BootError> {
         let row = store.root_key()?;
         match self.plan(row.as_ref())? {
@@ -81,8 +81,8 @@ impl MasterKeys {
         }
     }
 
-    /// The keys of a store with this root key; writes nothing. `None` where the store is new and
-    /// the given master key, if any, is well-formed.
+    /// Opens the root key in this row and writes nothing. `None` if the store is new and the given
+    /// master key, if any, is well-formed.
     pub(super) fn try_unlock(
         &self,
         row: Option<&WrappedRootKey>,
@@ -104,8 +104,8 @@ impl MasterKeys {
         let old = read(self.old.as_ref(), MASTER_KEY_OLD, &self.dir.join(FILE_OLD))?;
         let Some(old) = old else { return Err(self.no_key_opens(master.is_some(), row)) };
         match opened(&old) {
-            // Whoever keeps keys in the environment may have forgotten the new one: a file that
-            // nobody knows of would be the only copy.
+            // An operator who keeps keys in the environment may have forgotten the new key. A key
+            // file made now would be its only copy, and nobody would know of it.
             Some(_) if master.is_none() && self.old_is_set() => Err(BootError(format!(
                 "{MASTER_KEY_OLD} opens this store, but there is no new master key, \
                  and nothing was changed: set {MASTER_KEY} to a new one (`openssl rand -base64 \
@@ -121,7 +121,7 @@ impl MasterKeys {
         }
     }
 
-    /// Why a start without a previous master key is refused.
+    /// The error of a start whose master key does not open the store, without a previous one.
     fn no_key_opens(&self, given: bool, row: &WrappedRootKey) -> BootError {
         let file = self.dir.join(FILE);
         let name = file.display();
@@ -159,7 +159,7 @@ impl MasterKeys {
         Ok(WrappedRootKey { generation, wrapped })
     }
 
-    /// The audit row of a change.
+    /// The audit row of a changed master key.
     fn changed(&self, generation: u32) -> Event {
         let operator = Actor { kind: "operator".into(), id: "operator".into() };
         Event::new(
@@ -171,7 +171,7 @@ impl MasterKeys {
         )
     }
 
-    /// Makes a master key file, durable before the store uses it.
+    /// Makes a master key in its file, durable before the store uses it.
     fn make(&self) -> Result<SecretBytes, BootError> {
         let path = self.dir.join(FILE);
         let mut bytes = [0; 32];
@@ -193,7 +193,7 @@ impl MasterKeys {
         self.old.as_ref().is_some_and(|old| !old.is_empty())
     }
 
-    /// Names key material that this start did not need.
+    /// Logs which of the given keys this start did not need.
     fn log_unneeded(&self, master: &SecretBytes) {
         let (file, old) = (self.dir.join(FILE), self.dir.join(FILE_OLD));
         let same = |other: &SecretBytes| constant_time_eq(other.expose(), master.expose());
@@ -218,7 +218,7 @@ impl MasterKeys {
     }
 }
 
-/// A key from the environment, else from a file if it exists.
+/// Reads a key from the environment, else from a file if it exists.
 fn read(
     given: Option<&Secret>,
     variable: &str,

@@ -1,5 +1,5 @@
-//! Reads and writes the file of a master key. A refusal says what is wrong and how to mend it, and
-//! nothing of the content.
+//! Reads and writes the file of a master key. Errors tell what is wrong and how to mend it, and
+//! nothing about the content.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
@@ -12,15 +12,17 @@ use log::warn;
 
 use rerouter_base::secret::{Secret, SecretBytes};
 
-/// Bytes read at most: many times those of a key.
+/// Most bytes read: many times the length of a key.
 const MOST: u64 = 4_096;
-/// Mode bits that are refused: others could replace the key. Who may read it is the operator's
-/// choice, since orchestrators open mounted files to groups, or to everybody in a container.
+/// Mode bits that are refused, because others could replace the key. Who may read the key is left
+/// to the operator, since orchestrators let groups, or everybody in a container, read mounted
+/// files.
 const TOO_OPEN: u32 = 0o002;
-/// Mode bits that are warned about: others can read the key.
+/// Mode bits that cause a warning, because others can read the key.
 const READABLE: u32 = 0o004;
 
-/// The key in a file, or none if there is no file. The error says what is wrong and how to mend it.
+/// Reads the key in a file; `None` if there is no file. The error tells what is wrong and how to
+/// mend it.
 pub(super) fn read(path: &Path) -> Result<Option<SecretBytes>, String> {
     let name = path.display();
     let there = match std::fs::symlink_metadata(path) {
@@ -28,7 +30,7 @@ pub(super) fn read(path: &Path) -> Result<Option<SecretBytes>, String> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(path, &error)),
     };
-    // Checked before it is opened: opening a pipe would wait.
+    // Checked before opening: to open a pipe would wait.
     match std::fs::metadata(path) {
         Ok(file) => check(path, &file)?,
         Err(error) if there.is_symlink() && error.kind() == ErrorKind::NotFound => {
@@ -52,7 +54,7 @@ pub(super) fn read(path: &Path) -> Result<Option<SecretBytes>, String> {
     }
 }
 
-/// 32 bytes in base64.
+/// Decodes a key: 32 bytes in base64.
 pub(super) fn decode(text: &str) -> Option<SecretBytes> {
     STANDARD.decode(text).ok()?.try_into().ok().map(SecretBytes::new)
 }
@@ -94,7 +96,7 @@ fn malformed(path: &Path, what: &str) -> String {
     )
 }
 
-/// What the file holds instead of a key, without its content.
+/// Describes a file that holds no key, without its content.
 fn shape(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
     match (lines, STANDARD.decode(text.trim())) {
@@ -189,7 +191,8 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         symlink(&path, &path).unwrap();
         assert!(read(&path).unwrap_err().contains("cannot read"), "a link to itself");
-        // Whoever is root reads everything: what cannot be read is below what is no directory.
+        // Tests may run as root, who can read every file. Nobody can read a path below a plain
+        // file.
         let below = dir.path().join("file").join("master.key");
         std::fs::write(dir.path().join("file"), "").unwrap();
         assert!(read(&below).unwrap_err().contains("it must belong to the user"));

@@ -1,4 +1,4 @@
-//! Starts with every pair of master keys, and what they leave.
+//! Starts with every pair of master keys, and the state that they leave.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -39,7 +39,7 @@ async fn open(dir: &Path, keys: MasterKeys) -> Result<(Store, Unlocked), BootErr
     Store::open_in(DataDir::take(dir)?, unlock).await
 }
 
-/// A key that stands for the root key: equal only if the root keys are.
+/// A derived key, to compare root keys: it is equal only if they are.
 fn derived(unlocked: &Unlocked) -> [u8; 32] {
     *unlocked.keys.derive(Purpose::Digests, b"").expose()
 }
@@ -58,7 +58,7 @@ async fn refused(dir: &Path, key: Option<u8>, old: Option<u8>) -> String {
     error.to_string()
 }
 
-/// Key files, and the wrapped root key.
+/// The master key files, and the wrapped root key.
 async fn files(dir: &Path) -> (BTreeMap<String, String>, Option<WrappedRootKey>) {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let keys = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("master"));
@@ -99,7 +99,7 @@ async fn the_master_key_is_made_once_and_private() {
 async fn a_change_takes_the_previous_master_key_and_keeps_every_derived_key() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    // A new store has no previous master key; one that is given is not looked at.
+    // A new store has no previous master key, so a given one is ignored.
     let (store, first) = start(dir, Some(1), Some(7)).await.unwrap();
     store.keep_document("0123456789ab", "the text", at(1)).await.unwrap();
     drop(store);
@@ -120,13 +120,13 @@ async fn a_change_takes_the_previous_master_key_and_keeps_every_derived_key() {
     let short = MasterKeys { old: Some(Secret::new("short")), ..given(dir, Some(2), None) };
     let message = open(dir, short).await.err().unwrap().to_string();
     assert!(message.contains("REROUTER_MASTER_KEY_OLD is not 32 bytes in base64"), "{message}");
-    // Without a new one: nobody is left with a key file that they do not know of.
+    // Refused without a new master key: otherwise a key file would be made that nobody knows of.
     let message = refused(dir, None, Some(1)).await;
     assert!(
         message.contains("set REROUTER_MASTER_KEY to a new one") && message.contains("master.key"),
         "{message}"
     );
-    // On to others, and back again.
+    // The key changes to others, and back again.
     let changes = [(2, 1), (3, 2), (1, 3)];
     for (key, old) in changes {
         let (store, changed) = start(dir, Some(key), Some(old)).await.unwrap();
@@ -142,19 +142,19 @@ async fn a_change_takes_the_previous_master_key_and_keeps_every_derived_key() {
     }
 }
 
-/// A crash leaves a prefix of the journal: whatever of it was written, one of the two master keys
-/// opens the store, both together do, and nothing else does.
+/// A crash leaves a prefix of the journal. For each prefix one of the two master keys opens the
+/// store, both together do, and no other key does.
 #[tokio::test]
 async fn a_crash_at_any_moment_leaves_one_valid_wrapping() {
     let dir = tempfile::tempdir().unwrap();
     drop(start(dir.path(), Some(1), None).await.unwrap());
-    // A reader of the state before keeps the change in the journal.
+    // An open read of the earlier state keeps the change in the journal.
     let reader = rerouter_store::hold_accounts(dir.path());
     let (store, first) = start(dir.path(), Some(2), Some(1)).await.unwrap();
     let [database, journal] = ["accounts.db", "accounts.db-wal"]
         .map(|name| std::fs::read(dir.path().join(name)).unwrap());
     drop((store, reader));
-    // The header of the journal and of each frame before a page of 4 KiB.
+    // The journal has a header, and each frame has one before its page of 4 KiB.
     let frames = (journal.len() - 32) / (4_096 + 24);
     assert!(frames >= 1 && journal.len() == 32 + frames * (4_096 + 24), "{}", journal.len());
     let mut opened_by = Vec::new();
@@ -193,7 +193,7 @@ async fn files_do_as_well_and_the_next_key_is_made() {
     let root = derived(&start(dir, None, None).await.unwrap().1);
     let first = std::fs::read_to_string(dir.join(FILE)).unwrap();
     std::fs::rename(dir.join(FILE), dir.join(FILE_OLD)).unwrap();
-    // A process that is killed after it made the file, and before the store was changed.
+    // The process was killed after it made the file, and before it changed the store.
     let killed = given(dir, None, None);
     let killed = Store::open_in(DataDir::take(dir).unwrap(), move |opening| {
         killed.unlock(opening)?;
@@ -259,8 +259,8 @@ async fn a_set_variable_wins_over_the_file_and_a_refusal_names_the_file_that_wou
     assert!(start(dir, Some(3), None).await.unwrap().1.rewrapped, "as the message said");
 }
 
-/// A file that holds no key is found before a store is made or changed, and no other is made in its
-/// place.
+/// A file without a key is found before a store is made or changed, and no other file is made
+/// instead.
 #[tokio::test]
 async fn a_file_that_is_no_key_stops_a_start_which_leaves_everything_as_it_is() {
     let dir = tempfile::tempdir().unwrap();

@@ -45,12 +45,13 @@ impl MetricsPages {
         for state in NodeState::ALL {
             self.app.metrics.nodes(state.as_str(), self.app.nodes.count(state, now));
         }
-        // Computed on each request: an open breaker becomes half-open by time alone.
+        // Computed at each request, because an open breaker becomes half-open by time alone.
         let live = self.app.live();
         let health = self.app.standing(&live.routing, None, now);
         for target in live.routing.targets() {
             let breaker = match health.get(&*target.name) {
-                // The node that would be tried next: its breaker is open only if all are.
+                // For a target on nodes, the state of the next node to try: the breaker is open
+                // only if all are.
                 Some(told) if target.is_on_nodes() => told.breaker,
                 _ => target.state().show(&target.provider, now).breaker,
             };

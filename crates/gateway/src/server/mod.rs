@@ -1,4 +1,4 @@
-//! The process: a gateway made from its documents, its services, and its end.
+//! The process: a gateway made from its documents, its services, and its shutdown.
 //! [`Gateway::add_to`] adds a gateway to any Pingora server; [`run`] is `rerouter serve`.
 //!
 //! # In your own Pingora server
@@ -81,13 +81,13 @@ use rerouter_routing::ATTEMPTS_MAX;
 use rerouter_routing::Inputs;
 use rerouter_store::Faults;
 
-/// Denominator of an address's share of `limits.connections`, without
-/// `limits.connections_per_address`.
+/// Without `limits.connections_per_address`, one address may have `limits.connections` divided by
+/// this.
 pub const CONNECTIONS_SHARE: usize = 4;
-/// Connections of the metrics listener: some collectors and probes. It has a reserve of its
-/// own.
+/// Most connections of the metrics listener: enough for some collectors and probes. The listener
+/// has its own reserve.
 const METRICS_CONNECTIONS: usize = 16;
-/// Bytes read ahead of a TLS record: its largest size.
+/// Read-ahead buffer for TLS, in bytes: the largest TLS record.
 const TLS_READ_AHEAD: usize = 16 << 10;
 
 impl Gateway {
@@ -99,8 +99,8 @@ impl Gateway {
         boot::prepare(server, environment, Faults::default(), false).await
     }
 
-    /// Prepares a gateway that takes over from the one that uses the data directory. For [`run`]
-    /// only.
+    /// Prepares a gateway that takes over from the one that uses the data directory. Only for
+    /// [`run`].
     pub async fn prepare_upgrade(
         server: config::Server,
         environment: Environment,
@@ -117,7 +117,7 @@ impl Gateway {
         boot::prepare(server, environment, faults, false).await
     }
 
-    /// For benches: a call of the data plane, of which single stages can be run.
+    /// For benches: a data plane call whose stages can be run one by one.
     #[doc(hidden)]
     pub fn call_stages(&self, inputs: &Inputs, body: Bytes) -> Option<CallStages> {
         CallStages::new(&self.app, inputs, body)
@@ -128,7 +128,7 @@ impl Gateway {
         self.add_with(server, Sockets::default())
     }
 
-    /// Adds the services of this gateway to a server that listens on these sockets.
+    /// Adds the services of this gateway, which listens on these sockets, to a server.
     fn add_with(self, server: &mut Server, mut sockets: Sockets) -> Result<(), BootError> {
         let hooks = crate::ProxyHooks::new(self.app.clone());
         let background = hooks.background_work();
@@ -145,7 +145,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Adds the listeners of the server document. Returns the certificates to reload.
+    /// Adds the listeners of the server document. Returns the certificates that have to be
+    /// reloaded.
     fn add_listeners(
         &self,
         server: &mut Server,
@@ -189,18 +190,19 @@ impl Gateway {
     }
 }
 
-/// A listener of Pingora. Its read buffer of 64 KiB per connection is wasted on idle ones: without
-/// TLS the reader has a buffer of its own, with TLS one record is enough.
+/// A listener of Pingora with a smaller read buffer: the default of 64 KiB per connection is wasted
+/// on idle connections. Without TLS the reader has its own buffer; with TLS one record is enough.
 fn endpoint(address: SocketAddr, tls: bool) -> ListenerConfig {
     let ahead = if tls { TLS_READ_AHEAD } else { 0 };
     ListenerConfig::tcp(address.to_string()).l4_buffer(L4BufferSettings::default().read(ahead))
 }
 
-/// How the proxy connects: like the server that it is in, with our number of threads.
+/// The settings of outgoing connections: those of the surrounding server, with our number of
+/// threads.
 fn proxy_conf(server: &ServerConf, threads: usize) -> ServerConf {
     ServerConf {
         threads,
-        // Each attempt may be repeated once on a new connection if a pooled one is dead.
+        // Each attempt may be repeated once on a new connection if its pooled connection is dead.
         max_retries: ATTEMPTS_MAX * 2,
         upstream_keepalive_pool_size: server.upstream_keepalive_pool_size,
         client_bind_to_ipv4: server.client_bind_to_ipv4.clone(),
@@ -217,9 +219,8 @@ fn threads(server: &config::Server) -> usize {
     }
 }
 
-/// Runs the gateway until it is told to stop; the whole of `rerouter serve`. `next` is the program
-/// that SIGQUIT starts, with its arguments. Systemd is told about it if it asked for that by
-/// `NOTIFY_SOCKET`.
+/// Runs the gateway until it is told to stop; this is all of `rerouter serve`. `next` is the
+/// program that SIGQUIT starts, with its arguments. If `NOTIFY_SOCKET` is set, systemd is notified.
 pub fn run(
     mut gateway: Gateway,
     next: (PathBuf, Vec<OsString>),
@@ -229,12 +230,12 @@ pub fn run(
     descriptors::raise();
     let mut takeover = gateway.takeover.take();
     let inherited = takeover.as_mut().map(|it| std::mem::take(&mut it.sockets)).unwrap_or_default();
-    // Pingora would panic without a reason where it cannot bind.
+    // Bound here, because Pingora would panic without a reason if it cannot bind.
     let bound = Sockets::open(app.server.own_addresses(), inherited)?;
     let sockets = bound.again().map_err(|error| BootError(error.to_string()))?;
     let conf = ServerConf {
         threads: threads(&app.server),
-        // A maximum: the drain service exits as soon as nothing is under way.
+        // A maximum: the drain service exits as soon as no request is under way.
         grace_period_seconds: Some(3600),
         graceful_shutdown_timeout_seconds: Some(1),
         ..ServerConf::default()

@@ -1,5 +1,6 @@
 //! Checks what a start needs of this machine: certificates, addresses, data directory, master key.
-//! Uses the functions of the start itself, changes nothing, and does not disturb a running gateway.
+//! The checks use the functions of the start itself, change nothing, and do not disturb a running
+//! gateway.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -15,16 +16,16 @@ use rerouter_store::{self as store, DataDir, Opening, StoreError, StoreUrl};
 /// Hint for a store that does not open.
 const MASTER_KEY_HINT: &str = "use the master key that the store was last started with";
 
-/// Whether the machine is ready for a start.
+/// The result of the checks for a start on this machine.
 #[derive(Debug, Default)]
 pub struct Readiness {
-    /// Each one prevents a start.
+    /// Problems that prevent a start.
     pub problems: Vec<Problem>,
     /// Addresses in use, perhaps by the gateway with these documents.
     pub in_use: Vec<Problem>,
 }
 
-/// Checks what the server document names on this machine, as far as the document is valid. With an
+/// Checks what the server document needs of this machine, as far as the document is valid. With an
 /// environment, also checks the master key of the store. Blocking.
 pub fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
     let mut found = Readiness::default();
@@ -76,7 +77,7 @@ impl Readiness {
             Ok::<_, StoreError>(keys.try_unlock(row.as_ref()).map(drop))
         };
         let opened = match store::inspect(&server.store.url, &server.data_dir, opens) {
-            // There is no store yet: the given master key must be well-formed all the same.
+            // There is no store yet, but the given master key must be well-formed.
             Ok(opened) => opened.unwrap_or_else(|| keys.try_unlock(None).map(drop)),
             Err(error) => match server.store.url {
                 StoreUrl::Sqlite => Err(error.into()),
@@ -111,7 +112,7 @@ impl Readiness {
     }
 }
 
-/// Binds an address, as a start does.
+/// Binds an address in the same way as a start.
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, (ErrorKind, String)> {
     TcpListener::bind(address)
         .map_err(|error| (error.kind(), format!("cannot listen on {address}: {error}")))
@@ -123,8 +124,8 @@ pub fn is_empty(server: &Server) -> bool {
     matches!(store::inspect(&server.store.url, &server.data_dir, look), Ok(None))
 }
 
-/// The routing document in the store, `None` if it has none. An error says why it cannot be read.
-/// Blocking.
+/// The routing document in the store, `None` if there is none. The error tells why it cannot be
+/// read. Blocking.
 pub fn stored_document(
     server: &Server,
     environment: &Environment,

@@ -1,4 +1,4 @@
-//! Background services of a gateway, for as long as its process runs.
+//! Background services of a gateway, which run as long as its process.
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -28,14 +28,14 @@ use rerouter_core::app::App;
 use rerouter_core::reload::{self, Watcher};
 use rerouter_store::{OnLeaseLost, PanicPoint};
 
-/// Time between two looks for segments to upload, and for rows to hand over.
+/// Time between two rounds that share captures with the other gateways.
 const SHARE_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest such time while that fails; it doubles up to this.
+/// Longest time between two such rounds while they fail: the time doubles up to this.
 const SHARE_RETRY: Duration = Duration::from_secs(20);
-/// Time between two looks for what nodes reported to other gateways.
+/// Time between two reads of what nodes reported to other gateways.
 const NODE_REPORTS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What the services need beside the state.
+/// The parts that only the services need, besides the state.
 pub(super) struct ServiceParts {
     pub(super) writer: CaptureWriter,
     pub(super) mock: TcpListener,
@@ -43,7 +43,7 @@ pub(super) struct ServiceParts {
     pub(super) identities: Vec<TlsIdentity>,
 }
 
-/// Adds all services. Those that ignore the shutdown go on for the requests that are drained.
+/// Adds all services. Services that ignore the shutdown keep running while requests are drained.
 pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
     let ServiceParts { writer, mock, background, identities } = parts;
     let archive = app.archive.clone();
@@ -111,7 +111,7 @@ fn add_task<F: Future<Output = ()> + Send + 'static>(
     server.add_service(background_service(name, Task(Mutex::new(Some(run)))));
 }
 
-/// Hands the state to a task.
+/// Makes a task that gets the state.
 fn with<F>(
     app: Arc<App>,
     run: impl FnOnce(Arc<App>, ShutdownWatch) -> F,
@@ -119,7 +119,7 @@ fn with<F>(
     move |shutdown| run(app, shutdown)
 }
 
-/// Runs until the shutdown begins.
+/// Runs `work` until it ends or the shutdown begins.
 async fn until(mut shutdown: ShutdownWatch, work: impl Future<Output = ()>) {
     tokio::select! {
         _ = shutdown.changed() => {}
@@ -127,7 +127,8 @@ async fn until(mut shutdown: ShutdownWatch, work: impl Future<Output = ()>) {
     }
 }
 
-/// Runs one round of a service. A panic ends the round, not the service.
+/// Runs one round of a service. A panic ends the round but not the service; then the result is
+/// `None`.
 async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
     let done = AssertUnwindSafe(work).catch_unwind().await;
     if done.is_err() {
@@ -136,7 +137,7 @@ async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
     done.ok()
 }
 
-/// Stores usage, and reservations of budgets before they are spent.
+/// Stores usage, and reserves parts of budgets before they are spent.
 async fn write_usage(app: Arc<App>) {
     let mut failing = false;
     loop {
@@ -152,7 +153,8 @@ async fn write_usage(app: Arc<App>) {
                     warn!("spend and usage could not be stored, retrying: {error}");
                 }
                 failing = true;
-                // Each request that waits for a reservation would wake us at once.
+                // Without this pause each request that waits for a reservation would wake the task
+                // at once.
                 tokio::time::sleep(USAGE_WRITE_INTERVAL).await;
             }
         }
@@ -165,7 +167,7 @@ async fn serve_mock(listener: TcpListener) {
         .unwrap_or_else(|error| warn!("the mock provider stopped: {error}"));
 }
 
-/// Reloads the routing document and certificates, when their files change and on SIGHUP.
+/// Reloads the routing document and certificates when their files change and on SIGHUP.
 async fn watch_files(app: Arc<App>, identities: Vec<TlsIdentity>, mut shutdown: ShutdownWatch) {
     let mut watcher = Watcher::new(app);
     let Ok(mut hangup) = signal(SignalKind::hangup()) else {
@@ -173,7 +175,7 @@ async fn watch_files(app: Arc<App>, identities: Vec<TlsIdentity>, mut shutdown: 
         return;
     };
     let mut tick = tokio::time::interval(reload::INTERVAL);
-    // Checks of the file must be apart from each other, also after a slow one.
+    // Two checks of the files must be apart in time, even after a slow one.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -218,7 +220,7 @@ async fn sweep_once(app: &App) {
     }
 }
 
-/// Takes in what nodes report to other gateways.
+/// Reads what nodes report to other gateways.
 async fn learn_of_nodes(app: Arc<App>) {
     let mut tick = tokio::time::interval(NODE_REPORTS_INTERVAL);
     loop {
@@ -247,7 +249,7 @@ async fn sweep_audit(app: &App) {
     }
 }
 
-/// Hands captures over that wait here for the index and the object store of all gateways.
+/// Shares captures that wait in this process with the index and the object store of all gateways.
 async fn share_captures(app: Arc<App>) {
     let (mut wait, mut failing) = (SHARE_INTERVAL, false);
     loop {
@@ -260,7 +262,7 @@ async fn share_captures(app: Arc<App>) {
                 wait = SHARE_INTERVAL;
             }
             failed => {
-                // A panic is logged where it is counted.
+                // A panic is logged elsewhere, where it is counted.
                 if let (Some(Err(error)), false) = (failed, std::mem::replace(&mut failing, true)) {
                     warn!("captures do not reach the other gateways, and wait here: {error}");
                 }

@@ -1,5 +1,5 @@
-//! Tells systemd when the gateway serves, when it drains, and which process has taken over
-//! (sd_notify(3)). Without `NOTIFY_SOCKET` nobody is told.
+//! Notifies systemd when the gateway serves, when it drains, and which process has taken over
+//! (sd_notify(3)). Does nothing without `NOTIFY_SOCKET`.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use sd_notify::NotifyState;
 
 use rerouter_core::app::App;
 
-/// Its listeners are bound when it starts.
+/// The service that notifies systemd. It starts after the listeners are bound.
 pub(super) struct SystemdService(pub(super) Arc<App>);
 
 #[async_trait]
 impl BackgroundService for SystemdService {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         notify(NotifyState::Ready);
-        // After an upgrade the unit goes on.
+        // After an upgrade the systemd unit is not stopping: the new process serves.
         if shutdown.changed().await.is_ok() && !self.0.is_handed_over() {
             notify(NotifyState::Stopping);
         }
     }
 }
 
-/// Another process has taken over from this one.
+/// Notifies systemd that another process has taken over from this one.
 pub(super) fn main_process_is(id: u32) {
     notify(NotifyState::MainPid(id));
 }

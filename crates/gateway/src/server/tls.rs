@@ -1,5 +1,5 @@
-//! Certificate and key of a listener, reloaded when their files change. The old pair is kept until
-//! the new one is valid.
+//! The certificate and key of a listener, reloaded when their files change. The old pair stays in
+//! use until the new pair is valid.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use rustls::sign::CertifiedKey;
 use rerouter_base::metrics::Metrics;
 use rerouter_core::config::TlsFiles;
 
-/// The certificate of a listener.
+/// The certificate and key of a listener.
 pub(super) struct TlsIdentity {
     listener: SocketAddr,
     files: TlsFiles,
@@ -30,7 +30,7 @@ pub(super) struct TlsIdentity {
 /// Modification times of both files.
 type Stamps = [Option<SystemTime>; 2];
 
-/// The pair in use.
+/// The pair of certificate and key that is in use.
 struct CurrentPair(ArcSwap<CertifiedKey>);
 
 impl fmt::Debug for CurrentPair {
@@ -45,7 +45,7 @@ impl ResolvesServerCert for CurrentPair {
     }
 }
 
-/// Which file is invalid, and why.
+/// The file that is invalid, and the reason.
 pub(super) enum TlsFilesError {
     Cert(String),
     Key(String),
@@ -66,7 +66,7 @@ pub(super) fn check(files: &TlsFiles) -> Result<(), TlsFilesError> {
 }
 
 impl TlsIdentity {
-    /// Reads the pair. Errors never quote the key.
+    /// Reads certificate and key. Errors never quote the key.
     pub(super) fn load(
         listener: SocketAddr,
         files: &TlsFiles,
@@ -80,7 +80,7 @@ impl TlsIdentity {
         Ok(identity)
     }
 
-    /// Tells the metrics when the pair in use ends.
+    /// Sets the metric of the time at which the pair in use expires.
     fn tell(&self, pair: &CertifiedKey) {
         if let Some(end) = pair.cert.first().and_then(|leaf| rerouter_core::config::expiry_of(leaf))
         {
@@ -88,7 +88,7 @@ impl TlsIdentity {
         }
     }
 
-    /// Accepts TLS with HTTP/2 and HTTP/1.1 by ALPN, and with the current pair.
+    /// A TLS acceptor for HTTP/2 and HTTP/1.1 (by ALPN) that always uses the current pair.
     pub(super) fn acceptor(&self) -> Result<Acceptor, String> {
         let (cert, key) =
             (self.files.cert.display().to_string(), self.files.key.display().to_string());
@@ -145,7 +145,7 @@ fn read(files: &TlsFiles) -> Result<CertifiedKey, TlsFilesError> {
     Ok(pair)
 }
 
-/// What is wrong with a PEM file.
+/// Describes what is wrong with a PEM file.
 fn describe(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),

@@ -1,4 +1,4 @@
-//! The HTTP client of the object stores: the one of the command line, on threads that may wait.
+//! The HTTP client for object stores: that of the command line, on threads that may block.
 
 use std::io;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use rerouter_base::blocking::blocking;
 
-/// Bytes of the largest answer of an object store.
+/// Largest answer of an object store, in bytes.
 const OBJECT_ANSWER: u64 = 160 << 20;
-/// Time to connect to an object store.
+/// Longest time to connect to an object store.
 const OBJECT_CONNECT: Duration = Duration::from_secs(5);
-/// Time of one request to an object store, with the request tried again within it.
+/// Longest time of one request to an object store, retries included.
 pub(super) const OBJECT_REQUEST: Duration = Duration::from_secs(30);
 
 /// Makes clients that trust the authorities of the system.
@@ -33,7 +33,7 @@ impl ObjectConnector {
         let found = rustls_native_certs::load_native_certs().unwrap_or_default();
         let found: Vec<Certificate<'static>> =
             found.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
-        // A container may have none.
+        // A container may have no authorities of its own.
         ObjectConnector(match found.is_empty() {
             true => RootCerts::WebPki,
             false => RootCerts::Specific(Arc::new(found)),
@@ -47,7 +47,7 @@ impl HttpConnector for ObjectConnector {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .https_only(allow_http.as_deref() != Some("true"))
-            // A signature is of one host.
+            // A signature is valid for one host only.
             .max_redirects(0)
             .proxy(None)
             .timeout_connect(Some(OBJECT_CONNECT))
@@ -84,7 +84,7 @@ fn send(agent: &Agent, request: Request<Bytes>) -> Result<HttpResponse, HttpErro
     Ok(HttpResponse::from_parts(head, body.map_err(|error| failed(&error))?.into()))
 }
 
-/// An error of the connection, by its kind: its text may hold the URL.
+/// A connection error by its kind: the full text may hold the URL.
 fn failed(error: &ureq::Error) -> HttpError {
     let (kind, told) = match error {
         ureq::Error::Timeout(_) => (HttpErrorKind::Timeout, "no answer in time".to_owned()),

@@ -1,5 +1,5 @@
-//! Which object store to use, from a URL. Its credentials are in the variables that the tools of
-//! the store use too.
+//! Selects an object store by a URL. Its credentials are read from the same variables that the
+//! store's own tools use.
 
 use std::fmt;
 use std::fs::DirBuilder;
@@ -20,7 +20,7 @@ use url::Url;
 use super::SegmentObjects;
 use super::client::{OBJECT_REQUEST, ObjectConnector};
 
-/// Variables for `s3://`.
+/// Environment variables for `s3://`.
 const S3: &[&str] = &[
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -42,16 +42,16 @@ const S3: &[&str] = &[
     "AWS_SSE_KMS_KEY_ID",
     "AWS_REQUEST_PAYER",
 ];
-/// Variables for `gs://`.
+/// Environment variables for `gs://`.
 const GOOGLE: &[&str] = &[
     "GOOGLE_SERVICE_ACCOUNT",
     "GOOGLE_SERVICE_ACCOUNT_KEY",
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_BASE_URL",
 ];
-/// What `az://` cannot do without.
+/// The variable that `az://` requires.
 const AZURE_ACCOUNT: &str = "AZURE_STORAGE_ACCOUNT_NAME";
-/// Variables for `az://`.
+/// Environment variables for `az://`.
 const AZURE: &[&str] = &[
     AZURE_ACCOUNT,
     "AZURE_STORAGE_ACCOUNT_KEY",
@@ -66,7 +66,7 @@ const AZURE: &[&str] = &[
     "AZURE_ALLOW_HTTP",
 ];
 
-/// An object store, and where in it segments are.
+/// An object store, and the folder of segments in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectLocation {
     scheme: StorageScheme,
@@ -88,7 +88,7 @@ impl fmt::Display for ObjectLocation {
 }
 
 impl ObjectLocation {
-    /// Reads a URL; what is wrong with it otherwise.
+    /// Parses a URL. The error tells what is wrong with it.
     pub fn parse(url: &str) -> Result<Self, &'static str> {
         let parts = url.to_ascii_lowercase().replace("%2e", ".");
         if parts.split(['/', '\\']).any(|part| part == "." || part == "..") {
@@ -121,7 +121,7 @@ impl ObjectLocation {
         Ok(ObjectLocation { scheme, url })
     }
 
-    /// The store, with what `variable` says of each variable.
+    /// Opens the object store. `variable` looks up environment variables.
     pub fn open(
         &self,
         variable: &dyn Fn(&str) -> Option<String>,
@@ -179,12 +179,12 @@ impl ObjectLocation {
     }
 }
 
-/// Makes a folder for this user only.
+/// Creates a folder that only this user can read.
 fn make(folder: &std::path::Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// How often the store is asked within one call. The caller tries again later.
+/// Limits the retries within one call. The caller tries again later.
 fn retry() -> RetryConfig {
     let backoff = BackoffConfig {
         init_backoff: Duration::from_millis(200),

@@ -1,5 +1,5 @@
-//! Segments in an object store. Whatever asks it runs on threads of its own, and nothing that a
-//! request waits for does, except reading a capture of another gateway.
+//! Segments in an object store. All calls to the store run on their own threads. No request waits
+//! for them, except to read a capture of another gateway.
 
 mod client;
 mod location;
@@ -23,14 +23,14 @@ use rerouter_store::ByteRange;
 
 pub use location::ObjectLocation;
 
-/// Bytes of a part of a segment on its way to or from an object store.
+/// Bytes of a segment that are sent or read in one part.
 const OBJECT_PART: usize = 8 << 20;
-/// Time of all requests for one segment.
+/// Longest time of all requests for one segment.
 const OBJECT_TIME: Duration = Duration::from_secs(120);
-/// Characters of an error of an object store that are told.
+/// Most characters of an object store's error that are reported.
 const OBJECT_ERROR: usize = 300;
 
-/// The name of the object that says which store the folder belongs to.
+/// The name of the object with the mark of the store that owns the folder.
 const OWNER: &str = "rerouter-database";
 
 /// Segments in an object store. Cloning is cheap.
@@ -47,7 +47,7 @@ struct ObjectThreads {
 impl Drop for ObjectThreads {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // It may be dropped where nothing may wait.
+            // The last handle may be dropped on a thread that must not block.
             runtime.shutdown_background();
         }
     }
@@ -69,12 +69,12 @@ impl SegmentObjects {
         })))
     }
 
-    /// Takes the folder for the store of this mark, if it is nobody's yet. An error if it is
-    /// another's: numbers of segments are unique within one store only.
+    /// Claims the folder for the store with this mark. An error if the folder belongs to another
+    /// store, because numbers of segments are unique only within one store.
     pub(super) async fn claim(&self, mark: String) -> io::Result<()> {
         let (store, path) = (Arc::clone(&self.0.store), self.0.prefix.clone().join(OWNER));
         let claim = async move {
-            // One of two that come at once finds the mark of the other.
+            // If two stores claim it at once, one of them finds the other's mark.
             let new = PutOptions::from(PutMode::Create);
             match store.put_opts(&path, PutPayload::from(mark.clone()), new).await {
                 Ok(_) => return Ok(()),
@@ -99,14 +99,14 @@ impl SegmentObjects {
         self.run(claim).await
     }
 
-    /// Uploads a segment that is written no more, from this file. Returns its bytes. An error of
-    /// kind `NotFound`: the file is not there.
+    /// Uploads a closed segment from this file. Returns its size in bytes. Error kind `NotFound`:
+    /// there is no such file.
     pub(super) async fn upload(&self, number: i64, file: PathBuf) -> io::Result<u64> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         self.run(async move { upload(&*store, &path, file).await }).await
     }
 
-    /// Reads a range of a segment. An error of kind `NotFound`: it is not there. Blocking.
+    /// Reads a range of a segment. Error kind `NotFound`: there is no such segment. Blocking.
     pub(super) fn read(&self, number: i64, range: ByteRange) -> io::Result<Bytes> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         let range = range.offset..range.offset.saturating_add(range.length.into());
@@ -115,8 +115,8 @@ impl SegmentObjects {
         )
     }
 
-    /// Copies the first `length` bytes of a segment into a new file. An error of kind `NotFound`:
-    /// it is not there. Blocking.
+    /// Copies the first `length` bytes of a segment into a new file. Error kind `NotFound`: there
+    /// is no such segment. Blocking.
     pub(super) fn fetch(&self, number: i64, length: u64, to: &Path) -> io::Result<()> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(to)?;
@@ -132,7 +132,7 @@ impl SegmentObjects {
         Ok(())
     }
 
-    /// Deletes a segment, if it is there.
+    /// Deletes a segment, if it exists.
     pub(super) async fn delete(&self, number: i64) -> io::Result<()> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         self.run(async move { delete(&*store, &path).await }).await
@@ -160,19 +160,19 @@ impl SegmentObjects {
         self.0.prefix.clone().join(file_name(number))
     }
 
-    /// Runs `work` on the threads of the store, for so long.
+    /// Runs `work` on the threads for the object store, for at most [`OBJECT_TIME`].
     async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
-        // The timer is one of these threads too.
+        // The timer must be created on one of these threads, too.
         let work = async move { tokio::time::timeout(OBJECT_TIME, work).await };
         let work = self.0.handle.spawn(work);
         let done = work.await.map_err(io::Error::other)?;
         done.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))?
     }
 
-    /// Runs a future on a thread that may wait.
+    /// Runs a future and blocks until it is done.
     pub(super) fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
@@ -212,7 +212,7 @@ async fn upload(store: &dyn ObjectStore, path: &ObjectPath, file: PathBuf) -> io
             Ok::<_, io::Error>(())
         };
         if let Err(error) = sent.await {
-            // The store keeps the parts otherwise, until its own rules delete them.
+            // Otherwise the object store keeps the parts until its own rules delete them.
             let _left = upload.abort().await;
             return Err(error);
         }
@@ -235,8 +235,8 @@ fn absent(error: &object_store::Error) -> io::Error {
     }
 }
 
-/// The error without what a server adds to it at length, except its code. It is never of kind
-/// `NotFound`, which a bucket that is not there would be too.
+/// A short form of the error: of a server's long text only the code is kept. Its kind is never
+/// `NotFound`, which a missing bucket would cause too.
 fn told(error: &object_store::Error) -> io::Error {
     let all = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     let (all, xml) = all.split_once("<?xml").unwrap_or((&all, ""));

@@ -1,4 +1,4 @@
-//! Which URLs name an object store, and one in a folder.
+//! URLs of object stores, and a store in a folder.
 
 use super::*;
 use super::{OBJECT_ERROR, OBJECT_PART};
@@ -60,7 +60,7 @@ async fn segments_in_a_folder_are_whole_and_leave() {
     let url = format!("file://{}", dir.path().join("objects").display());
     let objects = ObjectLocation::parse(&url).unwrap().open(&|_| None).unwrap();
     let (file, copy) = (dir.path().join("segment"), dir.path().join("copy"));
-    // More than a part, and a rest.
+    // One full part, and a smaller one.
     let bytes: Vec<u8> = (0..OBJECT_PART + 1_000).map(|at| (at % 251) as u8).collect();
     std::fs::write(&file, &bytes).unwrap();
     assert_eq!(objects.upload(7, file.clone()).await.unwrap(), bytes.len() as u64);

@@ -1,4 +1,4 @@
-//! Credentials and matches in headers, queries and the other texts of a head.
+//! Credentials and matches of expressions in headers, queries and the other texts of a head.
 
 use super::*;
 

@@ -12,13 +12,13 @@ use rerouter_base::interface::{Interface, Surface};
 pub(super) struct KeyCollection {
     pub(super) interface: Interface,
     pub(super) path: &'static str,
-    /// Scopes of a key whose creator names none.
+    /// Default scopes, if the creator names none.
     pub(super) defaults: &'static [&'static str],
-    /// Scopes that whoever has them grants.
+    /// Scopes that every caller who has them may grant.
     pub(super) usual: &'static [&'static str],
-    /// Scopes that only an admin grants.
+    /// Scopes that only an admin may grant.
     pub(super) reserved: &'static [&'static str],
-    /// Scope that a caller needs.
+    /// The scope that a caller needs.
     needed: &'static str,
 }
 

@@ -21,13 +21,13 @@ use rerouter_records::Time;
 use rerouter_records::key::{KeyWithSecret, NewKey};
 use rerouter_store::{Action, Committed, KeyRow, KeyState, KeyStatus, Limits};
 
-/// Generations of keys that make keys: a request draws on the limits of each.
+/// Longest chain of keys that create keys: a request counts against the limits of all of them.
 pub(in crate::api) const KEY_DESCENT: usize = 16;
-/// What the kept answer to a creation counts for.
+/// Bytes that a remembered answer to a creation counts as.
 const KEPT_BYTES: usize = 4 << 10;
 
-/// `POST K`. With an `Idempotency-Key`, the same call by the same caller within ten minutes creates
-/// no second key and gets the same answer. Callers without a credential get no idempotency.
+/// `POST K`. With an `Idempotency-Key`, a repeat of the call by the same caller within ten minutes
+/// creates no second key and gets the same answer. Callers without a credential get no idempotency.
 pub(crate) async fn create(call: Call<'_>, new: NewKey) -> Result<Answer<KeyWithSecret>> {
     let (of, Call { app, who, request }) = (enter(call)?, call);
     let key = if is_open(who) { None } else { idempotency::key(request.headers())? };
@@ -52,8 +52,8 @@ pub(crate) async fn create(call: Call<'_>, new: NewKey) -> Result<Answer<KeyWith
     call.commit(&committed, made).await?.secret().at(&path)
 }
 
-/// 409 unless the key of the same call before this one lives with the same secret; refused where
-/// the caller could no longer create it.
+/// 409 if the key that the call created before has ended or has another secret by now. Refuses a
+/// caller who may no longer create such a key.
 fn check_repeat(
     call: Call<'_>,
     of: &(&'static KeyCollection, UserId),
@@ -61,7 +61,7 @@ fn check_repeat(
     made: &KeyId,
 ) -> Result<()> {
     let (key, now) = (call.app.auth.key(of.0.interface, made), call.now());
-    // At the time of the creation: a requested expiry may have passed since.
+    // Checked at the time of the creation: a requested expiry may have passed since.
     let made_at = key.as_ref().map_or(now, |key| key.row().created_at);
     Wanted::of(call, of, new, made_at)?;
     let ended = |key: &Key| matches!(key.state(now), KeyState::Revoked | KeyState::Expired);
@@ -151,7 +151,7 @@ async fn make(
     Ok((made, committed))
 }
 
-/// Bounds the depth of descent: a request draws on the limits of every ancestor of its key.
+/// Limits the depth of descent: a request counts against the limits of every ancestor of its key.
 fn check_descent(app: &App, who: &Principal) -> Result<()> {
     let deep = who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= KEY_DESCENT);
     if deep {
@@ -169,7 +169,7 @@ fn check_descent(app: &App, who: &Principal) -> Result<()> {
 fn owner(app: &App, who: &Principal, user: &UserId, asked: Option<&str>) -> Result<UserId> {
     let Some(asked) = asked else { return Ok(user.clone()) };
     only_admin(who, "owner")?;
-    // A key of the built-in user outlives the admin who created it.
+    // A key of the built-in user would outlive the admin who created it.
     if asked == UserId::admin().as_str() && asked != user.as_str() {
         let why = "Only ADMIN_API_KEY may create keys of the built-in user.";
         return Err(Error::new(Kind::Forbidden, why).at("owner"));

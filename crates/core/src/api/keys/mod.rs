@@ -1,4 +1,4 @@
-//! API keys: the same endpoints on every interface, of which the path tells which. `K` stands for
+//! API keys: the same endpoints on every interface, chosen by the path. In these comments `K` means
 //! the path of a collection. No call grants more than the caller has.
 
 mod change;

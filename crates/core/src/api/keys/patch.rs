@@ -1,7 +1,7 @@
 //! `PATCH K/{id}`: a merge patch (RFC 7396). The owner may change name, metadata and status, and
-//! bring the expiry forward. Limits and labels are changed by an admin or by the key that created
-//! this one; the user of a key that no key created may narrow its limits. No key lifts a
-//! restriction on itself.
+//! bring the expiry forward. Limits and labels may be changed by an admin or by the key that
+//! created this one. If no key created it, its user may narrow the limits. No key may lift its own
+//! restrictions.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,10 @@ use rerouter_records::key::{KeyPatch, KeyRecord};
 use rerouter_records::patch::Patch;
 use rerouter_store::{Action, KeyChange, KeyRow, KeyState, KeyStatus, Limits, Seen, StoreError};
 
-/// Tries of a key's patch when other changes come between.
+/// How often a key's patch is tried if concurrent changes interfere.
 const PATCH_TRIES: usize = 8;
 
-/// `PATCH K/{id}`. The change applies to the next request with the key or a descendant of it.
+/// `PATCH K/{id}`. The change applies from the next request with the key or a descendant of it.
 pub(crate) async fn patch(call: Call<'_>, patch: KeyPatch) -> Result<Answer<KeyRecord>> {
     let ((collection, _), Call { app, who, .. }) = (enter(call)?, call);
     // After a concurrent change the patch is applied again, to the new state.
@@ -49,7 +49,7 @@ pub(crate) async fn patch(call: Call<'_>, patch: KeyPatch) -> Result<Answer<KeyR
     Err(changed_meanwhile(StoreError::Conflict))
 }
 
-/// Whether the caller's key is unchanged since the request was authenticated.
+/// Whether the caller's own key has not changed since the request was authenticated.
 fn still_acting(app: &App, who: &Principal) -> bool {
     who.key().is_none_or(|own| {
         app.auth
@@ -106,7 +106,7 @@ fn merged(
     Ok(Some(pairs))
 }
 
-/// A patch under way: the key, and who changes it.
+/// A patch in progress: the key, and the caller who changes it.
 struct PatchedKey<'a> {
     app: &'a App,
     who: &'a Principal,
@@ -119,10 +119,10 @@ impl PatchedKey<'_> {
         self.key.row()
     }
 
-    /// Returns the changes, and the state that the decision rests on.
+    /// Returns the changes, and the state on which they were decided.
     fn decide(&self, patch: &KeyPatch, wanted: Wanted) -> Result<(KeyChange, Seen)> {
         let row = self.row();
-        // What restricts a key: no key changes it of itself or of an ancestor.
+        // The fields that restrict a key: no key may change them on itself or on an ancestor.
         let restricting = [
             ("limits", patch.limits.is_present()),
             ("labels", patch.labels.is_present()),
@@ -157,7 +157,7 @@ impl PatchedKey<'_> {
         Ok((change, Seen { generation: row.generation, by: acting(self.who), maker }))
     }
 
-    /// Refuses what the caller may not change.
+    /// Refuses fields that the caller may not change.
     fn may_change(&self, touched: &[&'static str]) -> Result<()> {
         let row = self.row();
         if is_open(self.who) && !row.made_open {
@@ -192,8 +192,8 @@ impl PatchedKey<'_> {
         Ok(())
     }
 
-    /// Limits within those of the key that created this one. Only an admin widens those of a key
-    /// that no key created.
+    /// The new limits, within those of the key that created this one. If no key created it, only an
+    /// admin may widen the limits.
     fn limits(&self, asked: Limits, outer: Option<&Limits>) -> Result<Limits> {
         let (row, limits) = (self.row(), limits::narrow(asked, outer)?);
         if row.parent.is_none()
@@ -203,7 +203,8 @@ impl PatchedKey<'_> {
             let why = format!("Only an admin may widen or remove the limit {name}.");
             return Err(Error::new(Kind::Forbidden, why).at(format!("limits.{name}")));
         }
-        // Day and month are counted apart: what was spent so far would be forgotten.
+        // Budgets per day and per month are counted separately, so a change of the period would
+        // forget what was spent.
         let other_period = row
             .limits
             .budget
@@ -218,8 +219,8 @@ impl PatchedKey<'_> {
         Ok(limits)
     }
 
-    /// Whether the caller created the key: the same key; for a key that no key created, a session
-    /// of the same user, or on AGENT the tenant.
+    /// Whether the caller created the key: the key that created it or, if no key did, a session of
+    /// the same user, or on AGENT the tenant.
     fn is_creator(&self) -> bool {
         let row = self.row();
         match self.who {
@@ -242,8 +243,8 @@ impl PatchedKey<'_> {
         }
     }
 
-    /// Labels steer routing: without the admin role only the present ones and those of the caller's
-    /// key are allowed.
+    /// The new labels. Labels steer routing: without the admin role only the key's current labels
+    /// and those of the caller's key are allowed.
     fn labels(&self, asked: BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
         check_labels(&asked)?;
         let made = self.who.key().map(|own| own.labels.clone()).unwrap_or_default();
@@ -257,8 +258,8 @@ impl PatchedKey<'_> {
         .at("labels"))
     }
 
-    /// Whoever may revoke a key may deactivate it, and nobody else. A key may activate only those
-    /// whose secret it may have.
+    /// The new status. Only a caller who may revoke the key may deactivate it. A caller's key may
+    /// activate only keys whose secret it may hold.
     fn status(&self, asked: KeyStatus) -> Result<KeyStatus> {
         let (row, on) = (self.row(), asked == KeyStatus::Active);
         let off = self.key.is_dormant() || row.status == KeyStatus::Inactive;
@@ -275,8 +276,8 @@ impl PatchedKey<'_> {
         Ok(asked)
     }
 
-    /// An expiry not later than the present one, nor than that of the key that created this one.
-    /// Whoever may revoke a key may bring its end forward, and nobody else.
+    /// The new expiry, not later than the current one or that of the key that created this one.
+    /// Only a caller who may revoke the key may bring it forward.
     fn earlier(&self, asked: Option<Time>, outer: Option<Timestamp>) -> Result<Option<Timestamp>> {
         let before = self.row().expires_at;
         let later =

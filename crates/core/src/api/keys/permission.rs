@@ -1,4 +1,4 @@
-//! What a caller may do with a key.
+//! The permissions of a caller on a key.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_store::{Action, Event, KeyRow, StoreError};
 
-/// Whether the caller showed no credential because AGENT is open.
+/// Whether the caller has no credential, because AGENT is open.
 pub(super) fn is_open(who: &Principal) -> bool {
     matches!(who, Principal::AgentTenant { via: AgentCredential::Open })
 }
 
-/// The audit event of a call that shows the secret of a key. It names the owner too if that is
-/// another user: what is done with the secret looks like the owner's doing. `ADMIN_API_KEY` may do
-/// everything anyway.
+/// The audit event of a call that shows the secret of a key. If the owner is another user, the
+/// event names the owner too, because calls with the secret look like the owner's. Not for
+/// `ADMIN_API_KEY`, which may do everything anyway.
 pub(super) fn noted(call: Call<'_>, user: &UserId, action: Action, key: &KeyRow) -> Event {
     let event = call.event(action, "key", key.id.as_str());
     if key.owner == *user || matches!(call.who, Principal::Admin) {
@@ -26,12 +26,13 @@ pub(super) fn noted(call: Call<'_>, user: &UserId, action: Action, key: &KeyRow)
     }
 }
 
-/// The key that the caller acts with, and its generation, on which the decision rests.
+/// The key that the caller acts with, and its generation: a decision is valid for that generation
+/// only.
 pub(super) fn acting(who: &Principal) -> Option<(KeyId, u32)> {
     who.key().map(|by| (by.id.clone(), by.generation))
 }
 
-/// The error of a change whose decision rests on a state that changed in the meantime.
+/// The error if the state on which a change was decided has changed meanwhile.
 pub(super) fn changed_meanwhile(error: StoreError) -> Error {
     match error {
         StoreError::Conflict => Error::new(
@@ -42,9 +43,9 @@ pub(super) fn changed_meanwhile(error: StoreError) -> Error {
     }
 }
 
-/// Whether the caller may have the secret of a key. A key may have its own, and that of a key that
-/// it could have created: one with no more rights, which draws on all limits that it draws on
-/// itself.
+/// Whether the caller may hold the secret of a key. A key may hold its own secret, and that of any
+/// key that it could have created: a key with no more rights, which counts against all limits that
+/// the caller's key counts against.
 pub(super) fn may_hold(app: &App, who: &Principal, wanted: &KeyRow) -> bool {
     let Some(own) = who.key().filter(|own| own.id != wanted.id) else {
         return true;
@@ -60,7 +61,7 @@ pub(super) fn may_hold(app: &App, who: &Principal, wanted: &KeyRow) -> bool {
         && draws
 }
 
-/// 403 unless the caller may end a key: an admin may, and whoever may have its secret.
+/// 403 unless the caller may end a key: an admin may, and every caller who may hold its secret.
 pub(super) fn may_end(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {
     if who.is_admin() || may_hold(app, who, key) {
         return Ok(());
@@ -69,8 +70,9 @@ pub(super) fn may_end(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {
     Err(Error::new(Kind::Forbidden, why))
 }
 
-/// Whether the caller may know the secret of a key with reserved scopes, even after losing the
-/// admin role: its owner may, and the admin who granted the scopes, as they end with that role.
+/// Whether the caller may still know the secret of a key with reserved scopes after losing the
+/// admin role. Its owner may, and so may the admin who granted the scopes, because they end with
+/// that role.
 pub(super) fn may_keep(who: &Principal, wanted: &KeyRow) -> bool {
     let reserved = wanted.scopes.iter().any(|scope| RESERVED_SCOPES.contains(&scope.as_str()));
     let user = who.user_id();
@@ -80,7 +82,7 @@ pub(super) fn may_keep(who: &Principal, wanted: &KeyRow) -> bool {
         || user.is_some() && user == wanted.maker
 }
 
-/// The keys on whose counted limits a request of `key` draws: its ancestors and itself.
+/// The keys whose limits a request of `key` counts against: its ancestors and the key itself.
 fn counted(app: &App, key: &KeyRow) -> BTreeSet<KeyId> {
     let above = app.auth.ancestors(key);
     let all = above.iter().map(|above| &**above).chain([key]);

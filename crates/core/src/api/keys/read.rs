@@ -16,7 +16,7 @@ use rerouter_records::key::{KeyQuery, KeyRecord};
 use rerouter_records::page::Page;
 use rerouter_store::KeyState;
 
-/// Whether a list has this key.
+/// Whether the list includes this key.
 fn keeps(query: &KeyQuery, app: &App, key: &Key, now: Timestamp) -> bool {
     let row = key.row();
     let of_status = match query.status {
@@ -24,7 +24,7 @@ fn keeps(query: &KeyQuery, app: &App, key: &Key, now: Timestamp) -> bool {
         None => key.state(now) != KeyState::Revoked,
     };
     let expires = |before: Timestamp| row.expires_at.is_some_and(|end| now < end && end < before);
-    // A key that is new had no time to be used.
+    // A key created after `since` does not count as unused.
     let unused = |since: Timestamp| {
         row.created_at < since && key.last_used().is_none_or(|used| used < since)
     };

@@ -1,4 +1,4 @@
-//! A key as answers show it.
+//! The records of keys in answers.
 
 use jiff::Timestamp;
 
@@ -8,12 +8,12 @@ use rerouter_records::ShownSecret;
 use rerouter_records::key::{KeyObject, KeyRecord, KeyWithSecret};
 use rerouter_store::{KeyRow, KeyState};
 
-/// With the secret: only the answers to a creation and a rotation show it.
+/// The record with the secret, which only the answers to a creation and a rotation show.
 pub(super) fn with_secret(record: KeyRecord, secret: &Secret) -> KeyWithSecret {
     KeyWithSecret { record, key: ShownSecret(secret.clone()) }
 }
 
-/// The record of a key in memory.
+/// The record of a key in the tables.
 pub(super) fn shown(key: &Key, now: Timestamp) -> KeyRecord {
     record(key.row(), key.state(now), key.last_used(), now)
 }

@@ -7,14 +7,15 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_records::key::RevokeQuery;
 use rerouter_store::Action;
 
-/// `DELETE K/{id}`: the key is dead in memory, then durably, then 204. `?descendants=true` also
-/// revokes all keys that descend from it, whoever owns them.
+/// `DELETE K/{id}`: the key stops working in memory, then durably, and then the answer is 204.
+/// `?descendants=true` also revokes all keys that descend from it, of any owner.
 pub(crate) async fn revoke(call: Call<'_>, query: RevokeQuery) -> Result<Answer<()>> {
     let ((collection, _), Call { app, who, .. }) = (enter(call)?, call);
     let key = find(call, collection)?;
     may_end(app, who, key.row())?;
     if is_open(who) && !key.row().made_open {
-        // The key would be dead once AGENT is enforced, by a caller without a credential.
+        // Otherwise a caller without a credential could revoke keys for the time when AGENT is
+        // enforced again.
         return Err(Error::new(
             Kind::Forbidden,
             "A key created while AGENT was enforced cannot be revoked while AGENT is open.",

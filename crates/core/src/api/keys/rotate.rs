@@ -14,8 +14,8 @@ use rerouter_base::secret::token;
 use rerouter_records::key::{KeyWithSecret, Rotation};
 use rerouter_store::{Action, Change, KeyRow, KeyState, NewSecret, Seen};
 
-/// `POST K/{id}/rotate`: a new secret under the same id. Before the answer the old secret is dead,
-/// or valid for the requested grace period only. If the store fails, nothing changes.
+/// `POST K/{id}/rotate`: a new secret under the same id. Before the answer the old secret stops
+/// working, or is valid only for the requested grace period. If the store fails, nothing changes.
 pub(crate) async fn rotate(call: Call<'_>, asked: Rotation) -> Result<Answer<KeyWithSecret>> {
     let ((collection, user), Call { app, who, .. }) = (enter(call)?, call);
     let grace = asked.grace_period_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
@@ -59,13 +59,14 @@ fn may_rotate(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {
     let why = if !may_hold(app, who, key) {
         "This key has more rights than yours. Rotate it with itself or with a session."
     } else if key.owner == built_in && who.user_id() != Some(built_in) {
-        // An admin who loses that role would keep the secret.
+        // Otherwise an admin who loses that role would keep the secret.
         "Only ADMIN_API_KEY, or the key itself, may rotate a key of usr_admin."
     } else if !may_keep(who, key) {
         "Another admin granted scopes of this key. Only its owner, that admin or ADMIN_API_KEY may \
          rotate it."
     } else if is_open(who) && !key.made_open {
-        // The new secret would be valid once AGENT is enforced, for a caller without a credential.
+        // Otherwise a caller without a credential would have a secret that is valid when AGENT is
+        // enforced again.
         "A key created while AGENT was enforced cannot be rotated while AGENT is open."
     } else {
         return Ok(());

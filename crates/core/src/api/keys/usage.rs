@@ -1,4 +1,4 @@
-//! `usage` of a ROUTER key: the state of the limits that its requests draw on.
+//! The `usage` of a ROUTER key: the state of the limits that its requests count against.
 
 use jiff::Timestamp;
 
@@ -9,8 +9,8 @@ use rerouter_base::money::dollars;
 use rerouter_records::key::{BudgetUsage, ConcurrencyUsage, KeyUsage, RateUsage};
 use rerouter_store::KeyState;
 
-/// For each kind the limit with the least left, as in the headers of answers: of the key, of an
-/// ancestor or of the user. `None` for a key that has ended.
+/// The limit of each kind with the least left, as in the headers of answers. It may be a limit of
+/// the key, of an ancestor or of the user. `None` for a key that has ended.
 pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Option<KeyUsage> {
     if matches!(key.state(now), KeyState::Expired | KeyState::Revoked) {
         return None;
@@ -25,7 +25,7 @@ pub(super) fn usage(app: &App, key: &Key, now: Timestamp) -> Option<KeyUsage> {
     })
 }
 
-/// The share that is spent or reserved of the budget with the least left, of 1; below 0 without a
+/// The spent or reserved share, from 0 to 1, of the budget with the least left; below 0 without a
 /// budget.
 pub(super) fn budget_used(app: &App, key: &Key, now: Timestamp) -> f64 {
     let draws = limits::draws_of_key(&app.auth, key.row());

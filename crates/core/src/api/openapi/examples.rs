@@ -1,10 +1,9 @@
-//! Examples of requests and answers: what a gateway was sent, and what it said. `examples.json` has
-//! one of each call that people make most; `tests/house/api_examples.rs` holds it to a running
-//! gateway.
+//! Examples of real requests and answers. `examples.json` has one for each of the most common
+//! calls; `tests/house/api_examples.rs` compares them with a running gateway.
 
 use serde_json::Value;
 
-/// By the id of the operation.
+/// The examples, by the id of the operation.
 pub(super) fn read() -> Value {
     serde_json::from_str(include_str!("../examples.json")).unwrap_or_default()
 }

@@ -6,7 +6,8 @@ use crate::api::idempotency::IDEMPOTENCY_KEY;
 use crate::api::operation::Operation;
 use rerouter_base::interface::Surface;
 
-/// Headers of answers to calls that draw on limits; each only if there is such a limit.
+/// Headers of answers to calls that count against limits. Each is sent only if there is such a
+/// limit.
 const LIMITS: &[(&str, &str, &str)] = &[
     (
         "x-ratelimit-limit-requests",
@@ -36,7 +37,7 @@ const LIMITS: &[(&str, &str, &str)] = &[
     ("x-ratelimit-reset-budget", "string", "Time until the next day or month begins, as `9h0m5s`"),
 ];
 
-/// The headers as `components`.
+/// The rate limit headers as `components`.
 pub(super) fn of_limits() -> Value {
     let described = |(name, kind, says): &(&str, &str, &str)| {
         ((*name).to_owned(), json!({ "description": says, "schema": { "type": kind } }))

@@ -1,5 +1,5 @@
-//! The OpenAPI 3.1 document of the table of operations. Tests fail for an answer that it does not
-//! describe.
+//! The OpenAPI 3.1 document of the table of operations. Tests fail for an answer that the document
+//! does not describe.
 
 mod examples;
 mod headers;
@@ -71,7 +71,7 @@ fn describe(operation: &Operation, components: &mut Components) -> Value {
     }
     if let Some(of) = operation.takes {
         let schema = match operation.id {
-            // What another gateway answered.
+            // An import takes captures in the form in which gateways answer with them.
             "importReplays" => components.answer(of),
             _ => components.request(of),
         };
@@ -142,7 +142,7 @@ fn derived_parameters(schema: &Value) -> Vec<Value> {
     let members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let parameter = |(name, of): (&String, &Value)| {
         let mut of = schema::required(of);
-        // The description belongs to the parameter.
+        // OpenAPI has the description on the parameter, not in its schema.
         let says = of.as_object_mut().and_then(|of| of.shift_remove("description"));
         json!({
             "name": name, "in": "query", "required": false, "description": says, "schema": of

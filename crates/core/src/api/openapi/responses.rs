@@ -34,7 +34,7 @@ pub(super) fn responses(
     components: &mut Components,
 ) -> Map<String, Value> {
     let infers = surface.is_data_plane() && operation.takes.is_some();
-    // Calls that draw on limits report what is left of them.
+    // Calls that count against limits report what is left of them.
     let draws = operation.id == "reroute" || infers;
     let mut responses = Map::new();
     responses.insert(operation.gives.0.to_string(), success(operation, infers, draws, components));
@@ -81,7 +81,7 @@ fn success(operation: &Operation, infers: bool, draws: bool, components: &mut Co
         };
         if let (Value::Object(content), Some(also)) = (&mut content, also) {
             let media = match also {
-                // Tools hold a schema to each event, not to the text.
+                // Tools apply a schema to each event, not to the whole text.
                 "text/event-stream" => json!({}),
                 _ => json!({ "schema": { "type": "string" } }),
             };
@@ -102,7 +102,7 @@ fn success(operation: &Operation, infers: bool, draws: bool, components: &mut Co
     fields.into()
 }
 
-/// Whether it changes what every gateway has in memory.
+/// Whether the operation changes tables that every gateway has in memory.
 fn may_be_unconfirmed(operation: &Operation) -> bool {
     const FOLLOWED: [&str; 7] = [
         "/v1/auth/",
@@ -117,7 +117,7 @@ fn may_be_unconfirmed(operation: &Operation) -> bool {
     route.method != "GET" && FOLLOWED.iter().any(|path| route.path.starts_with(path))
 }
 
-/// Statuses of refusals, in order. Bodies are read and bounded for every operation.
+/// Error statuses in order. Every operation may have those of reading a limited body.
 fn refusals(operation: &Operation) -> Vec<u16> {
     let route = &operation.route;
     let mut statuses = vec![400, 405, 408, 413, 415, 421, 431, 500, 503];

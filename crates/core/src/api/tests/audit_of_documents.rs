@@ -1,4 +1,4 @@
-//! A routing document that comes by the API is taken, and in the audit, or neither.
+//! A routing document from the API is made live and audited, or neither.
 
 use super::*;
 use crate::api::routing;
@@ -19,8 +19,8 @@ async fn a_document_is_live_exactly_when_the_audit_says_so() {
     let rows =
         async || world.app.store.audit(AuditFilter::default(), 10, None).await.unwrap().unwrap();
     let revision = world.app.revision();
-    // The document could not be kept; then it was kept and written to its file, and the row could
-    // not be.
+    // First the document cannot be stored. Then it is stored and written to its file, but the audit
+    // row cannot be written.
     for spared in [0, 1] {
         world.faults.fail_write_after(spared);
         assert_eq!(kind(put().await).0, Kind::Unavailable);

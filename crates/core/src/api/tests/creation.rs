@@ -1,11 +1,11 @@
-//! Keys that are made once however often they are asked for.
+//! Repeated creations of a key with one `Idempotency-Key` make only one key.
 
 use super::*;
 use rerouter_access::auth::AgentCredential;
 
 const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
 
-/// A creation under a name, from an address.
+/// A creation with an `Idempotency-Key`, from an address.
 fn named(path: &str, key: &str, address: &str, body: &str) -> Request<Bytes> {
     let mut request = Request::builder()
         .method("POST")
@@ -55,7 +55,7 @@ async fn a_creation_that_comes_again_makes_no_other_key() {
         kind(send(&ann, router, "a b", body).await),
         (Kind::InvalidRequest, Some("Idempotency-Key".to_owned()))
     );
-    // What failed is no answer: it may come again.
+    // A failed call has no answer to repeat, so it may be tried again.
     world.faults.fail_writes(1);
     assert_eq!(kind(send(&ann, router, "three", body).await).0, Kind::Unavailable);
     assert_eq!(kind(send(&ann, router, "four", r#"{"x": 1}"#).await).0, Kind::InvalidRequest);
@@ -63,7 +63,7 @@ async fn a_creation_that_comes_again_makes_no_other_key() {
     assert_eq!(send(&ann, router, "four", body).await.unwrap().status(), StatusCode::CREATED);
     let listed = world.list(&ann, "").await.unwrap()["data"].as_array().unwrap().len();
     assert_eq!(listed, 4);
-    // At once: one is made, and told to all.
+    // Of concurrent calls only one creates a key, and all get its answer.
     let many = futures::future::join_all((0..8).map(|_| send(&bob, router, "many", body))).await;
     let made: Vec<_> = many.into_iter().map(|answer| read(&answer.unwrap())).collect();
     assert!(made.iter().all(|key| key == &made[0]));
@@ -79,14 +79,15 @@ async fn nobody_who_is_nobody_gets_the_secret_of_another() {
         keys::create(&world.app, &OPEN, &named("/v1/api-keys", "one", address, "{}")).await.unwrap()
     };
     let first = read(&send("192.0.2.1").await);
-    // Whoever shares an address may be anybody.
+    // Strangers may share an address, so the same address gets no earlier answer either.
     for address in ["192.0.2.1", "192.0.2.2"] {
         let other = read(&send(address).await);
         assert!(other["id"] != first["id"] && other["key"] != first["key"]);
     }
 }
 
-/// The secret is told once more to whom it would be given now, while it is good.
+/// A repeat gets the secret again only if the caller could create the key now, and only while the
+/// secret is valid.
 #[tokio::test]
 async fn a_creation_that_comes_again_gives_no_more_than_a_first_one() {
     let world = world().await;
@@ -94,7 +95,7 @@ async fn a_creation_that_comes_again_gives_no_more_than_a_first_one() {
     let (session, bob) = world.admin("bob@example.com").await;
     let path = "/v1/router/keys";
     let send = async |key: &str, body: &str| {
-        // As it is let in: the session's user as it is now.
+        // The principal of a new request in this session: with the user's current row.
         let Principal::User { via, .. } = &session else { panic!("a session") };
         let who = Principal::User { user: world.app.auth.user(&bob).unwrap(), via: via.clone() };
         keys::create(&world.app, &who, &named(path, key, "192.0.2.1", body)).await
@@ -125,7 +126,7 @@ async fn a_creation_that_comes_again_gives_no_more_than_a_first_one() {
     assert_eq!(kind(send("three", &body).await), conflict);
 }
 
-/// Who is shown the secret of somebody else's key is found under that user's name.
+/// If a call shows the secret of another user's key, the audit row names that user.
 #[tokio::test]
 async fn a_secret_of_another_s_is_noted_with_that_other() {
     let world = world().await;

@@ -1,5 +1,5 @@
-//! What only an admin grants, for as long as the one who granted it is an admin: in memory before
-//! the change is answered, and after a start.
+//! Scopes that only an admin grants are valid as long as the granter is an admin: in memory before
+//! the change is answered, and after a restart.
 
 use super::handlers::users;
 use super::identity::of;
@@ -15,7 +15,7 @@ impl TestApi {
         users::update(&self.app, &Principal::Admin, &request).await
     }
 
-    /// Of the scopes that only an admin grants those that a key has.
+    /// The key's scopes that only an admin grants.
     fn reserved(&self, key: &Value) -> Vec<&'static str> {
         let who = self.router(text(&key["key"]));
         RESERVED_SCOPES.into_iter().filter(|scope| who.has_scope(scope)).collect()
@@ -27,7 +27,7 @@ impl TestApi {
         self.app.auth = auth;
     }
 
-    /// An admin's session, and that admin.
+    /// Makes an admin. Returns the principal of a session, and the user's id.
     pub(super) async fn admin(&self, email: &str) -> (Principal, UserId) {
         let id = self.user(email).await.user_id().unwrap();
         self.set_role(&id, "admin").await;
@@ -68,8 +68,8 @@ async fn what_an_admin_granted_ends_with_the_admin() {
     let granted = |world: &TestApi| all.map(|key| world.reserved(key));
     let before: [Vec<&str>; 6] = [
         vec!["replay:all", "evaluate", "config", "admin"],
-        // Whoever is an admin by a key has every scope; a child without `admin` has what it was
-        // given.
+        // A key that makes its holder an admin has every scope. A child key without `admin` has the
+        // scopes that it was given.
         vec!["config"],
         vec!["replay:all", "evaluate"],
         vec!["config"],
@@ -77,7 +77,8 @@ async fn what_an_admin_granted_ends_with_the_admin() {
         vec!["replay:all", "evaluate", "config", "admin"],
     ];
     let none: Vec<&str> = Vec::new();
-    // What `ADMIN_API_KEY` gave stays, but that nobody is an admin by a key who is none.
+    // Scopes that `ADMIN_API_KEY` granted stay, but a key makes no one an admin who is not an admin
+    // anyway.
     let after =
         [none.clone(), none.clone(), none.clone(), none.clone(), vec!["config"], vec!["config"]];
     assert_eq!(granted(&world), before);

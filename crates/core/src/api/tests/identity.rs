@@ -1,4 +1,4 @@
-//! Rotation, the ends of sessions and AGENT's keys, as plain calls.
+//! Rotation, the end of sessions, and AGENT's keys, as plain calls.
 
 use super::*;
 use rerouter_access::auth::{AgentCredential, Credential};
@@ -14,7 +14,7 @@ pub(super) fn of(path: &str, id: &str, body: Option<Value>) -> Request<Bytes> {
 pub(super) const OPEN: Principal = Principal::AgentTenant { via: AgentCredential::Open };
 
 impl TestApi {
-    /// `who` gets no secret of a key, and ends it by no call.
+    /// Checks that `who` can neither get a secret of the key nor end it, by any call.
     async fn neither_has_nor_ends(&self, who: &Principal, key: &Value, refused: Kind) {
         let (id, before) = (text(&key["id"]), self.get(&Principal::Admin, text(&key["id"])).await);
         assert_eq!(kind(self.rotate(who, id, json!({})).await).0, refused);
@@ -31,7 +31,7 @@ impl TestApi {
             let field = (refused == Kind::Forbidden).then(|| field.to_owned());
             assert_eq!(told, (refused, field));
         }
-        // Before it is used to see that it is good.
+        // Compared before the next check, which uses the key.
         assert_eq!(self.get(&Principal::Admin, id).await.unwrap(), before.unwrap());
         assert_eq!(self.why(&key["key"]), "good");
     }
@@ -113,7 +113,7 @@ async fn a_revocation_ends_both_secrets_and_a_failing_store_neither() {
     world.revoke(&Principal::Admin, id).await.unwrap_err();
     assert_eq!((world.why(&made["key"]), world.why(&rotated["key"])), ("revoked", "revoked"));
     world.faults.clear();
-    // Dead here, though the store may not have heard of it yet.
+    // The key is revoked in memory, though the store may not know it yet.
     assert_eq!(kind(world.rotate(&Principal::Admin, id, json!({})).await).0, Kind::KeyRevoked);
     assert_eq!(world.revoke(&Principal::Admin, id).await.unwrap(), StatusCode::NO_CONTENT);
     assert_eq!(kind(world.rotate(&Principal::Admin, id, json!({})).await).0, Kind::KeyRevoked);
@@ -123,7 +123,7 @@ async fn a_revocation_ends_both_secrets_and_a_failing_store_neither() {
 async fn no_key_gets_the_secret_of_one_that_may_do_more() {
     let world = world().await;
     let ann = world.user("ann@example.com").await;
-    // Keys that reach all keys of their owner.
+    // These keys reach all keys of their owner.
     let owner = ann.user_id();
     let scopes = ["keys", "inference", "replay:all"];
     let all = json!({"owner": owner, "scopes": scopes});
@@ -150,7 +150,7 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
         let greater = world.create(&Principal::Admin, body).await.unwrap();
         world.neither_has_nor_ends(&by_small, &greater, Kind::Forbidden).await;
     }
-    // Nor one that may do as much, and is out of its line.
+    // A key with equal rights that is neither a descendant nor an ancestor is out of reach, too.
     let (plain, other) = (json!({"scopes": ["keys"]}), json!({"scopes": ["keys"]}));
     let plain = world.create(&ann, plain).await.unwrap();
     let other = world.create(&ann, other).await.unwrap();
@@ -166,7 +166,7 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
     let by_all = world.router(text(&all["key"]));
     world.neither_has_nor_ends(&by_all, &labelled, Kind::Forbidden).await;
     assert_eq!(world.revoke(&by_all, text(&other["id"])).await.unwrap(), StatusCode::NO_CONTENT);
-    // An admin ends every key, and a key itself.
+    // An admin may end every key, and a key may end itself.
     let (bob, _) = world.admin("bob@example.com").await;
     let operators = world.create(&Principal::Admin, json!({})).await.unwrap();
     assert_eq!(
@@ -181,8 +181,7 @@ async fn no_key_gets_the_secret_of_one_that_may_do_more() {
     world.rotate(&ann, text(&labelled["id"]), json!({})).await.unwrap();
 }
 
-/// What is counted of one key is not counted of another: with the secret of one as narrow a key
-/// would have its limits twice.
+/// An admin could keep the new secret of a key of the built-in user after losing the role.
 #[tokio::test]
 async fn an_admin_takes_no_secret_that_would_outlive_the_role() {
     let world = world().await;
@@ -199,6 +198,8 @@ async fn an_admin_takes_no_secret_that_would_outlive_the_role() {
     world.rotate(&Principal::Admin, text(&made["id"]), json!({})).await.unwrap();
 }
 
+/// Limits are counted per key: with the secret of an equally limited key, a key would have its
+/// limits twice.
 #[tokio::test]
 async fn no_key_leaves_its_limits_behind_by_a_rotation() {
     let world = world().await;
@@ -222,7 +223,7 @@ async fn no_key_leaves_its_limits_behind_by_a_rotation() {
     world.rotate(&by_own, text(&grandchild["id"]), json!({})).await.unwrap();
     world.rotate(&by_own, text(&child["id"]), json!({})).await.unwrap();
     world.rotate(&ann, text(&twin["id"]), json!({})).await.unwrap();
-    // Of keys that nothing is counted of, each is as good as the other.
+    // Keys without counted limits may rotate each other.
     let free = json!({"owner": ann.user_id(), "scopes": scopes});
     let (free, other) = (
         world.create(&Principal::Admin, free).await.unwrap(),
@@ -258,14 +259,14 @@ async fn pin_keys_are_of_users_and_only_admins_make_admin_keys() {
     assert_eq!(kind(create(&ann, json!({"scopes": ["inference"]})).await).0, Kind::InvalidRequest);
     let admin = create(&Principal::Admin, json!({"scopes": ["admin"]})).await.unwrap();
     assert!(world.bearer(Surface::Pin, text(&admin["key"])).unwrap().is_admin());
-    // An admin's gift of that scope makes nobody an admin who is none.
+    // A key with the scope `admin` makes no one an admin who is not an admin anyway.
     let given = create(&Principal::Admin, json!({"scopes": ["admin"], "owner": ann.user_id()}))
         .await
         .unwrap();
     assert!(!world.bearer(Surface::Pin, text(&given["key"])).unwrap().is_admin());
 }
 
-/// An admin may be none tomorrow; what they left behind in other hands would be an admin's still.
+/// An admin may lose the role later, but keys given to others would keep it.
 #[tokio::test]
 async fn only_the_admin_key_itself_makes_admins_of_others() {
     let world = world().await;
@@ -343,14 +344,15 @@ async fn keys_made_while_agent_was_open_sleep_while_it_is_enforced() {
         Kind::Forbidden
     );
 
-    // Another secret does not wake it.
+    // A rotation does not activate a key.
     let rotated = keys::rotate(&world.app, &cloud, &of("/v1/api-keys", text(&made["id"]), None))
         .await
         .unwrap();
     world.start_again(Some("cloud")).await;
     let theirs = text(&read(&rotated)["key"]).to_owned();
     assert_eq!(world.bearer(Surface::Agent, &theirs).unwrap_err(), "inactive");
-    // Nor does a key that may do less. Who switches it on by a credential vouches for it, for good.
+    // A key with fewer rights does not activate it either. A caller with a credential who activates
+    // it vouches for it permanently.
     let patch = async |world: &TestApi, who: &Principal, key: &Value, body: Value| {
         let mut request = of("/v1/api-keys", text(&key["id"]), Some(body));
         *request.method_mut() = http::Method::PATCH;
@@ -453,7 +455,7 @@ async fn a_new_password_ends_every_other_session() {
     assert_eq!(world.bearer(Surface::Pin, &other).unwrap_err(), "unknown");
     assert_eq!(kind(log_in(&world, "correct horse").await.map(|_| ())).0, Kind::Unauthorized);
     log_in(&world, "battery staple").await.unwrap();
-    // As `ann` was before: her row still holds the old hash.
+    // `ann` is the principal from before the change, whose row holds the old hash.
     assert_eq!(kind(change(&ann, "correct horse", "another one").await).0, Kind::Conflict);
     for _ in 0..2 {
         assert_eq!(kind(change(&ann, "wrong", "battery staple").await).0, Kind::Unauthorized);

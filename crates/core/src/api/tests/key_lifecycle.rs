@@ -33,7 +33,8 @@ async fn a_key_lives_from_creation_to_revocation() {
     assert_eq!(me["auth"], json!({"type": "api_key", "key_id": made["id"]}));
     assert!(world.bearer(Surface::Pin, text(&secret)).is_err());
 
-    // A key may end itself; again is the same answer; it is no longer listed but still there.
+    // A key may revoke itself. A repeat gets the same answer. The key is no longer in the default
+    // list, but still exists.
     assert_eq!(world.revoke(&by_key, text(&made["id"])).await.unwrap(), StatusCode::NO_CONTENT);
     assert_eq!(world.bearer(Surface::DataPlane, text(&secret)).unwrap_err(), "revoked");
     assert_eq!(world.revoke(&ann, text(&made["id"])).await.unwrap(), StatusCode::NO_CONTENT);
@@ -117,7 +118,7 @@ async fn no_key_grants_more_than_its_maker_has() {
     let child = world.create(&by_key, json!({})).await.unwrap();
     assert_eq!(child["scopes"], json!(["inference"]), "the least is the default");
     assert_eq!(world.create(&ann, json!({})).await.unwrap()["scopes"], json!(["inference"]));
-    // A key that lacks the default has to say what it gives.
+    // A key without the default scope has to name the scopes that it grants.
     let bare = world.create(&ann, json!({"scopes": ["keys"]})).await.unwrap();
     let by_bare = world.router(text(&bare["key"]));
     let unnamed = world.create(&by_bare, json!({"name": "a"})).await;

@@ -1,4 +1,4 @@
-//! Changes of keys, the end of a descent, and when keys were last used, as plain calls.
+//! Changes of keys, revocation with descendants, and the last use of keys, as plain calls.
 
 mod permissions;
 
@@ -26,7 +26,8 @@ impl TestApi {
         self.revoke(who, &format!("{id}?descendants=true")).await
     }
 
-    /// A key by `who`, which makes keys unless the body names its scopes, and who comes with it.
+    /// Creates a key as `who`, which may create keys unless the body names other scopes. Returns
+    /// its record and its principal.
     async fn key_of(&self, who: &Principal, mut body: Value) -> (Value, Principal) {
         if body.get("scopes").is_none() {
             body["scopes"] = json!(["inference", "keys"]);
@@ -77,7 +78,7 @@ async fn a_patch_changes_what_it_speaks_of_and_nothing_else() {
         (json!({"limits": null}), "limits", json!({})),
     ] {
         expected[field] = value;
-        // Limits are widened here too, which is an admin's to do.
+        // Limits are also widened here, which only an admin may do.
         let who = if field == "limits" { &Principal::Admin } else { &ann };
         assert_eq!(world.patch(who, id, patch.clone()).await.unwrap(), expected, "{patch}");
         assert_eq!(world.get(&ann, id).await.unwrap(), expected);
@@ -192,8 +193,8 @@ async fn patches_at_once_lose_nothing_and_a_failing_store_changes_nothing() {
         (before, "good")
     );
     world.faults.clear();
-    // Decided on what is no more: the store says so, and a rotation that was decided before it as
-    // well.
+    // A patch that was decided on an outdated state is refused by the store, and so is an earlier
+    // rotation.
     let seen = Seen { generation: 6, ..Seen::default() };
     let patch = rerouter_store::KeyChange { name: Some("late".into()), ..Default::default() };
     let late = world.app.store.patch_key(&KeyId::known(id), patch, seen).await;
@@ -204,7 +205,7 @@ async fn patches_at_once_lose_nothing_and_a_failing_store_changes_nothing() {
 async fn a_descent_ends_whole_whosever_it_is() {
     let mut world = world().await;
     let (ann, bob) = (world.user("ann@example.com").await, world.user("bob@example.com").await);
-    // A key of an admin makes keys for others.
+    // An admin's key creates keys for others.
     let (_, root) =
         world.key_of(&Principal::Admin, json!({"scopes": ["admin", "inference"]})).await;
     let (top, by_top) =
@@ -248,7 +249,7 @@ async fn a_descent_ends_whole_whosever_it_is() {
         assert_eq!(world.why(&key["key"]), "revoked");
     }
     assert_eq!(world.why(&beside["key"]), "good");
-    // The maker of the whole: also what it made for others.
+    // The top key's creator revokes all of them, including keys that it created for others.
     world.revoke_all(&Principal::Admin, root.key().unwrap().id.as_str()).await.unwrap();
     assert_eq!(world.why(&beside["key"]), "revoked");
 }
@@ -277,7 +278,7 @@ async fn when_a_key_was_last_used_is_told_at_once_and_written_later() {
         rev,
         "it is no change that others follow"
     );
-    // Refused, it is not used; changed, it keeps when it was.
+    // A refused use does not count as a use, and a change keeps the time of the last use.
     world.patch(&ann, &id, json!({"status": "inactive"})).await.unwrap();
     world.app.clock.advance(Duration::from_secs(5));
     assert_eq!(world.why(&made["key"]), "inactive");

@@ -1,4 +1,4 @@
-//! Agents that are changed and read by their entity tags, as plain calls.
+//! Agents that are changed and read with entity tags, as plain calls.
 
 use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 
@@ -7,7 +7,7 @@ use super::identity::of;
 use super::*;
 use rerouter_dialect::wire::json::JSON_WORD_BYTES;
 
-/// An AGENT credential that was shown.
+/// A caller with an AGENT credential.
 const SHOWN: Principal =
     Principal::AgentTenant { via: rerouter_access::auth::AgentCredential::CloudKey };
 
@@ -78,7 +78,7 @@ async fn a_merge_patch_changes_what_it_names() {
         let got = world.read_agent(&id, None).await.unwrap();
         assert_eq!((read(&got), tag(&got)), (after, tag(&answer)));
     }
-    // What changes nothing is no write.
+    // A patch without changes writes nothing.
     let before = world.read_agent("b", None).await.unwrap();
     world.app.clock.advance(Duration::from_secs(1));
     for nothing in
@@ -175,7 +175,7 @@ async fn changes_and_reads_go_by_entity_tags() {
     assert_eq!(world.read_agent("a", Some(&first)).await.unwrap().status(), StatusCode::OK);
     let stale = world.change(&SHOWN, "a", json!({"description": "y"}), Some(&first)).await;
     assert_eq!(kind(stale).0, Kind::PreconditionFailed);
-    // Also where it would change nothing.
+    // The stale tag is refused even if the patch changes nothing.
     assert_eq!(
         kind(world.change(&SHOWN, "a", json!({}), Some(&first)).await).0,
         Kind::PreconditionFailed
@@ -202,8 +202,8 @@ async fn changes_and_reads_go_by_entity_tags() {
     assert_eq!(kind(delete(&world, &third).await).0, Kind::NotFound);
 }
 
-/// Of many changes at once none is lost: those without a tag are made one after another, of those
-/// with the same tag one is.
+/// Of concurrent changes none is lost: changes without a tag are made one after another, and of
+/// changes with the same tag only one succeeds.
 #[tokio::test]
 async fn changes_at_once_lose_nothing() {
     let world = world().await;

@@ -1,6 +1,6 @@
-//! Whatever is asked for, by keys, by members, by an admin who is one and then is none, and by
-//! `ADMIN_API_KEY`: nobody ever has a scope, a label, a limit, an end or an owner beyond what its
-//! creator may give. On PIN as on ROUTER; AGENT is in [`super::privilege_escalation_agent`].
+//! Random calls by keys, by members, by an admin who may lose the role, and by `ADMIN_API_KEY`: no
+//! key ever has a scope, label, limit, expiry or owner beyond what its creator may grant. On PIN
+//! and on ROUTER; AGENT is in [`super::privilege_escalation_agent`].
 
 mod steps;
 
@@ -20,9 +20,9 @@ use rerouter_base::id::KeyId;
 use rerouter_base::interface::Interface;
 use rerouter_store::{KeyRow, Limits};
 
-/// Two members, and one who is an admin in the beginning.
+/// Two members, and one user who is an admin at the start.
 const USERS: [&str; 3] = ["ann@example.com", "carl@example.com", "bob@example.com"];
-/// Of [`USERS`] the admin.
+/// The index of the admin in [`USERS`].
 const BOB: usize = 2;
 
 /// The keys of an interface.
@@ -31,11 +31,11 @@ pub(super) struct KeySpace {
     pub(super) interface: Interface,
     pub(super) path: &'static str,
     pub(super) surface: Surface,
-    /// Those that there are, and one that there is not.
+    /// Existing scopes, and one that does not exist.
     pub(super) scopes: &'static [&'static str],
-    /// Limits that are numbers, by a pattern.
+    /// The names of numeric limits, as a pattern.
     pub(super) numbers: &'static str,
-    /// How many keys of each case begin with a scope that only an admin grants.
+    /// The number of keys that each case starts with and that have a scope only an admin grants.
     reserved: u32,
 }
 
@@ -75,24 +75,24 @@ pub(super) const AGENT: KeySpace = KeySpace {
     reserved: 0,
 };
 
-/// A key as the test knows it.
+/// What the test knows about a key.
 struct KnownKey {
     id: String,
     secret: String,
     scopes: Vec<String>,
     owner: UserId,
-    /// Who made it, as a user.
+    /// The user who made the key.
     granter: UserId,
     by_admin: bool,
 }
 
-/// Everything of one case.
+/// The state of one test case.
 struct EscalationCase<'a> {
     world: &'a TestApi,
     on: KeySpace,
     tokens: &'a [String; 3],
     made: Vec<KnownKey>,
-    /// Keys whose labels an admin wrote, in their making or later.
+    /// Keys whose labels an admin set, at their creation or later.
     labelled: BTreeSet<String>,
     done: Coverage,
 }
@@ -116,8 +116,8 @@ impl TestApi {
     }
 }
 
-/// Whether nothing that `inner` allows is refused by `outer`: by numbers of this test's own, on a
-/// day and in a month, and by names.
+/// Whether `outer` allows everything that `inner` allows. Computed independently of the code under
+/// test: by numbers, by the budget of a day and a month, and by model names.
 pub(super) fn narrower(inner: &Limits, outer: &Limits) -> bool {
     let spent = |limits: &Limits| {
         let written = serde_json::to_value(limits).unwrap()["budget"].clone();
@@ -146,13 +146,13 @@ pub(super) fn narrower(inner: &Limits, outer: &Limits) -> bool {
             .all(|(inner, outer)| inner <= outer + 1e-9)
 }
 
-/// What of a key holds it.
+/// The fields of a key that decide what it may do.
 pub(super) fn holds(key: &Key) -> Value {
     let row = key.row();
     json!([row.limits, row.labels, row.status.as_str(), row.scopes, row.owner])
 }
 
-/// Whether one who acts by the key `own` may do whatever a key may do.
+/// Whether a caller with the key `own` may do everything that the key in `row` may do.
 fn has_as_much(who: &Principal, own: &KeyRow, row: &KeyRow) -> bool {
     row.scopes.iter().all(|scope| who.has_scope(scope))
         && narrower(&row.limits, &own.limits)
@@ -170,7 +170,7 @@ impl EscalationCase<'_> {
         self.world.row_on(self.on, id)
     }
 
-    /// Who asks about the key at a place.
+    /// The principal that makes a step about the key at index `of`.
     fn who(&self, by: Caller, of: usize) -> Option<Principal> {
         match by {
             Caller::Maker => {
@@ -327,7 +327,8 @@ impl EscalationCase<'_> {
         assert!(dead == (ended || before.revoked_at.is_some()), "by {by:?}");
     }
 
-    /// Whether a caller reaches a key: a ROUTER key its line, unless it has more than that.
+    /// Whether a caller reaches a key. A ROUTER key reaches itself and its descendants, unless it
+    /// has wider rights.
     fn reaches(&self, who: &Principal, id: &str) -> bool {
         let own = who.key().filter(|own| own.interface == Interface::Router);
         let line = own.filter(|_| !who.is_admin() && !who.has_scope("replay:all"));
@@ -337,7 +338,7 @@ impl EscalationCase<'_> {
         })
     }
 
-    /// The keys above one, itself not.
+    /// The ancestors of a key, without the key itself.
     fn above(&self, id: &str) -> Vec<String> {
         self.world
             .app
@@ -348,7 +349,7 @@ impl EscalationCase<'_> {
             .collect()
     }
 
-    /// Every key against the one that made it, and against what was seen of its making.
+    /// Compares every key with its creator, and with the record of its creation.
     fn check(&mut self) {
         for key in &self.made {
             let row = self.row(&key.id).row().clone();
@@ -424,8 +425,8 @@ impl EscalationCase<'_> {
 }
 
 impl EscalationCase<'_> {
-    /// One of the operator's and one of the admin's in other hands, one with all that the admin
-    /// has, and a member's.
+    /// Creates the first keys: one of the operator's and one of the admin's for other owners, one
+    /// with all the admin's rights, and a member's.
     async fn begin(&mut self) {
         let end = "2025-12-09T00:00:00Z";
         let (wide, given, whole, usual, small, member) = match self.on.interface {
@@ -529,7 +530,7 @@ fn run_many(on: KeySpace) {
             Ok(())
         })
         .unwrap();
-    // Much less than there is by chance: where nothing is taken, nothing is shown either.
+    // Far below the average counts. If every call were refused, the test would prove nothing.
     let sum = sum.get();
     let enough =
         [sum.made, sum.changed, sum.rotated, sum.ended, sum.lapsed].iter().all(|count| *count > 0);

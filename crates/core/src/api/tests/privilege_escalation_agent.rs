@@ -1,7 +1,7 @@
-//! The same on AGENT, whose tenant is one: whatever is asked for by its keys and by
-//! `AGENT_CLOUD_API_KEY`, and by anybody while AGENT is open. No key has more than the one that
-//! made it or changes what holds it; and what strangers did in the open days is worth nothing once
-//! AGENT is enforced, until somebody who showed a credential vouches for it.
+//! The same test on AGENT, which has a single tenant: random calls by its keys, by
+//! `AGENT_CLOUD_API_KEY`, and by anybody while AGENT is open. No key has more rights than the key
+//! that created it, or changes its own restrictions. Keys that strangers created while AGENT was
+//! open are invalid once AGENT is enforced, until a caller with a credential vouches for them.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ use rerouter_store::KeyRow;
 
 const CLOUD: &str = "cloud";
 
-/// Who does a step, while AGENT is enforced; while it is open nobody is anybody.
+/// The caller of a step while AGENT is enforced. While AGENT is open every caller is anonymous.
 #[derive(Clone, Copy, Debug)]
 enum AgentCaller {
     Cloud,
@@ -30,9 +30,9 @@ enum AgentAction {
     Patch(AgentCaller, usize, Value),
     Rotate(AgentCaller, usize),
     End(AgentCaller, usize),
-    /// Another start, with `AGENT_CLOUD_API_KEY` or without.
+    /// A restart, with or without `AGENT_CLOUD_API_KEY`.
     Enforce(bool),
-    /// An agent is written, by this name.
+    /// Writes the agent with the name at this index.
     Write(AgentCaller, usize),
 }
 
@@ -57,30 +57,30 @@ fn step() -> impl Strategy<Value = AgentAction> {
     ]
 }
 
-/// How much of what was asked for was done.
+/// Counts of steps that succeeded.
 #[derive(Clone, Copy, Debug, Default)]
 struct AgentCoverage {
-    /// Keys that keys made.
+    /// Keys created by keys.
     by_keys: u32,
-    /// Keys that strangers made.
+    /// Keys created by strangers.
     by_strangers: u32,
     changed: u32,
     rotated: u32,
     /// Keys of strangers that were vouched for.
     vouched: u32,
-    /// Strangers who were refused what was no stranger's.
+    /// Calls of strangers that were refused because the key was not a stranger's.
     kept_out: u32,
-    /// Agents of strangers that were looked at.
+    /// Checked agents that strangers wrote.
     untrusted: u32,
 }
 
-/// A key as the test knows it.
+/// What the test knows about a key.
 struct KnownAgentKey {
     id: String,
     secret: String,
     scopes: Vec<String>,
     parent: Option<String>,
-    /// Nobody in particular made it, and nobody has vouched for it since.
+    /// A stranger created the key, and nobody has vouched for it since.
     strangers: bool,
 }
 
@@ -88,7 +88,7 @@ struct AgentEscalationCase {
     world: TestApi,
     enforced: bool,
     made: Vec<KnownAgentKey>,
-    /// Whether the last who wrote an agent showed a credential, by its name.
+    /// Whether the last writer of an agent had a credential, by the agent's name.
     written: std::collections::BTreeMap<String, bool>,
     done: AgentCoverage,
 }
@@ -124,7 +124,7 @@ impl AgentEscalationCase {
         self.follow().await;
     }
 
-    /// The tables as they are after a start, which is what they are after every change too.
+    /// Loads the tables as a start does. They must be the same after every change.
     async fn follow(&mut self) {
         let enforced = self.enforced;
         self.world.start_again(enforced.then_some(CLOUD)).await;
@@ -248,7 +248,7 @@ impl AgentEscalationCase {
         self.keeps_out(place, was_live && self.row(&id).revoked_at.is_some(), answer.is_ok());
     }
 
-    /// What was made, or vouched for, while AGENT was enforced is not a stranger's to change.
+    /// A stranger may not change keys that were created, or vouched for, while AGENT was enforced.
     fn keeps_out(&mut self, place: usize, changed: bool, done: bool) {
         if !self.enforced && !self.row(&self.made[place].id).made_open {
             assert!(!changed && !done);
@@ -380,7 +380,7 @@ fn whatever_is_asked_for_on_agent_no_key_has_more_than_its_maker_and_strangers_h
             Ok(())
         })
         .unwrap();
-    // Much less than there is by chance: where nothing is taken, nothing is shown either.
+    // Far below the average counts. If every call were refused, the test would prove nothing.
     let sum = sum.get();
     let counts = [
         sum.by_keys,

@@ -1,5 +1,4 @@
-//! A user who is disabled while the store fails, and what is made of refused logins, as plain
-//! calls.
+//! Disabling a user while the store fails, and refused logins, as plain calls.
 
 use super::handlers::users;
 use super::*;
@@ -31,7 +30,7 @@ async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_wel
     assert_eq!(kind(disable().await).0, Kind::Unavailable);
     assert_eq!(why(), Some("disabled"));
     assert_eq!(kind(disable().await).0, Kind::Unavailable, "said again");
-    // Another change of the row, and the wish to take it back, do not let the user in.
+    // Neither another change of the row nor an attempt to enable the user again lets the user in.
     assert_eq!(
         kind(world.change_user(id.as_str(), json!({"disabled": false})).await).0,
         Kind::Unavailable
@@ -52,8 +51,8 @@ async fn with_the_store_down_who_is_disabled_is_out_and_stays_out_once_it_is_wel
         false
     );
     assert_eq!(why(), None);
-    // Said again as soon as the store is well, it is done at once; what follows stays, though the
-    // first call's task still looks.
+    // A repeat succeeds at once when the store works again. A later change stays, though the task
+    // of the first call still runs.
     world.faults.fail_writes(1);
     assert_eq!(kind(disable().await).0, Kind::Unavailable);
     assert_eq!(disable().await.unwrap()["disabled"], true);
@@ -114,7 +113,7 @@ async fn the_last_admin_stays_whatever_is_still_on_its_way_to_the_store() {
             .len();
         assert_eq!((round, left), (round, 1));
     }
-    // Bob is out, and the store does not know it yet: Ann is the last one already.
+    // Bob is disabled in memory, which the store does not know yet: Ann is already the last admin.
     for id in &ids {
         world.change_user(id.as_str(), json!({"role": "admin", "disabled": false})).await.unwrap();
     }
@@ -165,7 +164,8 @@ async fn who_is_not_let_in_costs_the_same_whatever_the_reason() {
     };
     let emails = ["nobody@example.com", "bob@example.com", "ann@example.com"];
     assert_eq!(attempt(emails[0], "correct horse", 1).await, Kind::Unauthorized);
-    // The other two have logged in once; of who is disabled the right one is no better.
+    // Bob and Ann have already logged in once. Ann is disabled, so even her right password is
+    // refused.
     for password in ["wrong", "", &long, "wrong", "wrong", "wrong", "wrong", "wrong", "wrong"] {
         for email in emails {
             let right = email == emails[2] && password == "wrong";
@@ -173,7 +173,7 @@ async fn who_is_not_let_in_costs_the_same_whatever_the_reason() {
             assert_eq!(attempt(email, password, 1).await, Kind::Unauthorized);
         }
     }
-    // Neither what is throttled nor what can be no password costs a run.
+    // Neither a throttled login nor an impossible password costs a hash.
     for (password, refused) in [
         ("correct horse", Kind::RateLimited),
         ("wrong", Kind::RateLimited),
@@ -186,8 +186,8 @@ async fn who_is_not_let_in_costs_the_same_whatever_the_reason() {
     }
 }
 
-/// Whoever logs in at once from many places: twenty stay, and those are the last that the store
-/// took.
+/// Of many concurrent logins from several networks, the last twenty that the store took keep their
+/// sessions.
 #[tokio::test]
 async fn of_many_logins_at_once_twenty_sessions_stay() {
     let mut world = world().await;

@@ -1,4 +1,4 @@
-//! What somebody was let in for, and may no more when it comes to be done.
+//! Calls whose caller loses the right to make them while they wait.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,7 +9,7 @@ use super::*;
 use crate::api::routing;
 use rerouter_store::{StoreError, UserRow};
 
-/// Takes a future to where it waits.
+/// Polls a future once, up to the point where it waits.
 fn begin<F: Future>(future: std::pin::Pin<&mut F>) {
     assert!(
         matches!(future.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending),
@@ -56,7 +56,8 @@ async fn a_user_of_who_is_an_admin_no_more_is_not_made() {
             "/v1/users",
             Some(json!({"email": "eve@example.com", "password": "correct horse", "role": "admin"})),
         );
-        // The hash is worked on elsewhere, and nobody looks at it before the demotion is answered.
+        // The password is hashed on another thread; the call goes on only after the demotion is
+        // answered.
         let mut create = pin!(users::create(&world.app, &bob, &asked));
         begin(create.as_mut());
         if disabling {
@@ -111,7 +112,7 @@ async fn a_login_without_a_slot_to_be_checked_is_no_try() {
         "none of them counted"
     );
     world.user("eve@example.com").await;
-    // Who has tried too often is told so, with a slot or without.
+    // A caller with too many attempts is told so, even if no hashing slot is free.
     while pin::login(&world.app, &Principal::Anonymous, &asked("wrong")).await.unwrap_err().kind()
         == Kind::Unauthorized
     {}

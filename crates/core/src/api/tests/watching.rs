@@ -1,4 +1,5 @@
-//! The routing document's file under a watcher whose looks are the test's own: nobody waits.
+//! Watches the file of the routing document. The tests call the checks themselves, so nothing
+//! waits.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -9,7 +10,7 @@ use super::*;
 use crate::reload::{WATCH_EQUAL_READS, Watcher};
 use rerouter_routing::health::{AttemptOutcome, AttemptPermit};
 
-/// A gateway whose file stands where it says, and a watcher that has taken it.
+/// A gateway with a routing document in a file, and a watcher that has read the file.
 struct Watched {
     app: Arc<App>,
     faults: Faults,
@@ -65,7 +66,7 @@ fn revision(text: &str) -> String {
     config::read_routing("test", text, &server, &|_| None, None).unwrap().revision().to_owned()
 }
 
-/// Writes into the file where it is.
+/// Writes the file in place.
 fn put(file: &Path, text: &str, modified: Option<SystemTime>) {
     std::fs::write(file, text).unwrap();
     if let Some(modified) = modified {

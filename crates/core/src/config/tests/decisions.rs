@@ -1,4 +1,4 @@
-//! What decisions promise, over whole documents: every strategy, and every way in which there is no
+//! Properties of decisions under whole documents: every strategy, and every reason for having no
 //! target.
 
 mod property;
@@ -13,8 +13,8 @@ use rerouter_routing::{
     BreakerState, Decision, Inputs, Routing, RoutingRefusal, TargetHealth, chat, decide, shadow,
 };
 
-/// One provider `p`, the alias `auto` to rules that are written out, and models as they are written
-/// out.
+/// A document with the provider `p`, an alias `auto` for a recipe with these rules, and these
+/// models.
 fn document(rules: &str, models: &str) -> Routing {
     let text = format!(
         "providers: {{ p: {{ protocol: mock }} }}\nmodels: {{ {models} }}\n\
@@ -29,7 +29,7 @@ fn document(rules: &str, models: &str) -> Routing {
     )
 }
 
-/// One rule of that strategy over `p/a`, `p/b`, …
+/// A document with one rule of this strategy over `p/a`, `p/b`, …
 fn over(names: &[&str], strategy: &str) -> Routing {
     let targets: Vec<String> = names.iter().map(|name| format!("{{ target: p/{name} }}")).collect();
     document(
@@ -55,7 +55,7 @@ fn state(inputs: &mut Inputs, target: &str, ewma_us: Option<u64>, inflight: u32)
     );
 }
 
-/// Seeds that look like those of traffic.
+/// Well distributed seeds, like those of real traffic.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17))
 }
@@ -113,7 +113,7 @@ fn a_shadow_that_cannot_serve_the_request_says_why() {
     };
     let mut inputs = chat("auto", 1);
     assert_eq!(against(&inputs), None);
-    // Also a free probe is not for it.
+    // A half-open breaker's probe is not for the shadow either.
     for breaker in [BreakerState::Open, BreakerState::HalfOpen] {
         inputs.health.insert(
             "p/s".into(),
@@ -158,11 +158,11 @@ fn the_cheapest_is_first_and_what_has_no_price_last() {
         document(&format!("{{ name: only, strategy: cheapest, targets: [ {targets} ] }}"), models);
     let mut inputs = chat("auto", 1);
     inputs.request.prompt_tokens = 1000;
-    // The default answer is 1,024 tokens, so `out` costs 11,024 and `in` 11,240.
+    // The default answer has 1,024 tokens, so `out` costs 11,024 and `in` 11,240.
     assert_eq!(planned(&routing, &inputs), "free out in same none half");
     inputs.request.max_tokens = Some(500);
     assert_eq!(planned(&routing, &inputs), "free in same out none half");
-    // More than that does not count.
+    // A limit above the default does not count.
     inputs.request.max_tokens = Some(1_000_000);
     inputs.request.prompt_tokens = 1100;
     assert_eq!(planned(&routing, &inputs), "free in same out none half");
@@ -172,7 +172,8 @@ fn the_cheapest_is_first_and_what_has_no_price_last() {
 fn the_quicker_of_two_is_first() {
     let routing = over(&["a", "b", "c"], "least_latency");
     let mut inputs = chat("auto", 1);
-    // 300 ms as one waits already, 200, 150: ranked c b a.
+    // The scores are 300 ms for `a`, which has a request in flight, 200 ms for `b` and 150 ms for
+    // `c`.
     state(&mut inputs, "a", Some(150_000), 1);
     state(&mut inputs, "b", Some(200_000), 0);
     state(&mut inputs, "c", Some(150_000), 0);
@@ -186,9 +187,10 @@ fn the_quicker_of_two_is_first() {
         assert!((decision.propensity - propensity).abs() < 1e-12, "{decision:?}");
         *firsts.entry(decision.model).or_insert(0) += 1;
     }
-    // The slowest is in no pair the quickest; five standard deviations of 3,000 draws of 2/3.
+    // The slowest target is in no pair the fastest. The tolerance is five standard deviations of
+    // 3,000 draws with probability 2/3.
     assert!((firsts["c"] - 2000i32).abs() < 130 && !firsts.contains_key("a"), "{firsts:?}");
-    // One of which nothing is known is tried, by one request.
+    // A target without any measurement is tried, by a single request.
     inputs.health.remove("p/a");
     let tried = |inputs: &Inputs| {
         seeds(50).any(|seed| {
@@ -220,7 +222,7 @@ fn a_key_sticks_and_without_one_the_seed_draws() {
         firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130),
         "{firsts:?}"
     );
-    // Empty: by the seed.
+    // With an empty key the seed decides.
     inputs.principal.user = None;
     let mut firsts = BTreeMap::new();
     for seed in seeds(3000) {
@@ -233,7 +235,7 @@ fn a_key_sticks_and_without_one_the_seed_draws() {
         firsts.len() == 3 && firsts.values().all(|count| (count - 1000).abs() < 130),
         "{firsts:?}"
     );
-    // If the key fails, the seed takes its place and the trace has the error.
+    // If the key expression fails, the seed is used instead and the trace has the error.
     let failing = over(&["a", "b", "c"], "sticky, key: key.labels.team");
     let decision = decide(&failing, &inputs).unwrap();
     assert_eq!((decision.trace.len(), decision.trace[0].rule.as_str()), (1, "only"));
@@ -291,7 +293,7 @@ fn a_refusal_says_why_and_when_to_come_back() {
         assert_eq!((error.kind(), error.retry_after_s()), (kind, retry_after_s), "{targets:?}");
         assert!(error.detail().contains(said), "{targets:?}: {}", error.detail());
     }
-    // One that no protocol has.
+    // An endpoint that no protocol has.
     inputs.request.endpoint = "audio".into();
     let error = Error::from(decide(&rule(&["soon"]), &inputs).unwrap_err());
     assert_eq!(error.kind(), Kind::UnsupportedFeature);

@@ -1,4 +1,4 @@
-//! How estimates are corrected, by names of whole documents.
+//! Corrections of estimates, for the names in whole documents.
 
 use crate::config;
 use rerouter_routing::{EstimateCorrection, Routing};

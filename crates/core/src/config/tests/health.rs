@@ -1,5 +1,5 @@
-//! Permits and snapshots of documents as operators write them, on a clock that only moves when told
-//! to.
+//! Permits and health snapshots under whole documents, with a clock that moves only when the test
+//! says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn take(routing: &Routing, target: &str, ms: i64) -> Result<AttemptPermit, Permi
     AttemptPermit::take(routing.target(target).unwrap(), at(ms), None)
 }
 
-/// An attempt that takes no time.
+/// Makes an attempt at the time `ms` that takes no time and ends like this.
 fn attempt(routing: &Routing, target: &str, ending: AttemptOutcome, ms: i64) {
     take(routing, target, ms).unwrap().end(ending, Duration::ZERO, at(ms));
 }
@@ -73,8 +73,7 @@ fn a_429_benches_the_target_for_as_long_as_it_says_and_no_longer_than_the_maximu
         health.snapshot(&routing, at(-50))["q/a"].cooldown_until.is_some(),
         "a request that came just before"
     );
-    // A shorter wait does not end a longer one, and a limit that says when it ends opens no
-    // breaker.
+    // A shorter wait does not end a longer one. A rate limit with a known end opens no breaker.
     let routing = live(&HealthRegistry::default(), DOCUMENT);
     let early = [(); 3].map(|()| take(&routing, "p/a", 0).unwrap());
     for (permit, seconds) in early.into_iter().zip([1, 7, 2]) {
@@ -271,7 +270,8 @@ fn a_replay_goes_through_the_keys_and_leaves_them_as_they_were() {
     }
 }
 
-/// A provider that learns of everything, under `options`, with this in the environment.
+/// A document with one provider, changed by `options` (`OLD => NEW`), with this API key in the
+/// environment.
 fn endpoint(options: &str, key: &str) -> Routing {
     let text = "providers:\n  p: { protocol: openai, base_url: 'http://127.0.0.1:9', \
                 api_key: '${P_API_KEY}' }\n\
@@ -405,8 +405,8 @@ fn keys_rotate_without_cooling_ones() {
 }
 
 proptest! {
-    /// Whatever attempts do, and whenever documents change: what is counted as under way is what is
-    /// under way.
+    /// For any attempts and any changes of documents: the number of attempts counted as in flight
+    /// is right.
     #[test]
     fn nothing_leaks(
         events in prop::collection::vec((0u8..8, any::<prop::sample::Index>(), 0i64..400), 1..120),

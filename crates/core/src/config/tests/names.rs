@@ -47,9 +47,9 @@ fn exact_names_come_before_patterns_and_longer_patterns_before_shorter() {
         ("claude-x", Some("claude-*"), &["q/fixed", "q/org/claude-x", "p/x:free"]),
         ("claude-", Some("claude-*"), &["q/fixed", "q/org/claude-", "p/:free"]),
         ("claude-3-a/b", Some("claude-3-*"), &["q/long", "q/a/b"]),
-        // A target that two entries name is tried once.
+        // A target under two names is tried once.
         ("claude-3-long", Some("claude-3-*"), &["q/long"]),
-        // `${match}` is empty, and no target has an empty model.
+        // `${match}` is empty here, and no target has an empty model.
         ("claude-3-", Some("claude-3-*"), &["q/long"]),
         ("p/priced", None, &["p/priced"]),
         ("p/other", None, &["p/other"]),
@@ -61,7 +61,7 @@ fn exact_names_come_before_patterns_and_longer_patterns_before_shorter() {
         let targets = routing.targets_of(&decision);
         assert_eq!(targets.len(), decision.plan.len(), "{name}");
     }
-    // Nobody may ask for what only a template names, nor for no model at all.
+    // Clients may ask neither for names that only a template produces, nor for an empty model.
     for name in ["q/org/claude-x", "q/any", "p/", "claude", "p", "p/a\u{e9}"] {
         let refused = decide(&routing, &chat(name, 7)).unwrap_err();
         assert!(matches!(refused, RoutingRefusal::ModelNotFound { .. }), "{name}");
@@ -78,7 +78,7 @@ fn targets_under_a_pattern_share_its_state_and_its_settings() {
     assert_eq!((&*a.entry().name, &*a.model), ("p/*", "a"));
     assert_eq!(a.prices.unwrap().input_per_mtok, Some(3.0));
     let small = routing.target_for("p/small-1").unwrap();
-    // Of two patterns the longer counts, and the shorter for what the longer leaves out.
+    // The longer of two patterns counts; the shorter one fills in what the longer leaves out.
     assert_eq!((small.context, small.prices.unwrap().output_per_mtok), (Some(20), Some(4.0)));
     let priced = routing.target_for("p/priced").unwrap();
     assert_eq!((priced.prices.unwrap().input_per_mtok, priced.context), (Some(1.0), Some(100_000)));
@@ -120,7 +120,8 @@ fn a_shadow_follows_the_name() {
 fn known_names_are_those_that_an_exact_target_serves() {
     let known: Vec<String> =
         routing(DOCUMENT).known_names().map(|(name, _)| name.to_owned()).collect();
-    // `q/long` and so on by `${match}`; p/priced is no `p/…:free`, and no name of q begins `org/`.
+    // `q/long` and others are known by `${match}`. `p/priced` does not match `p/…:free`, and no
+    // name of q begins with `org/`.
     assert_eq!(known, ["claude-3-exact", "claude-3-fixed", "claude-3-long"]);
 }
 
@@ -148,6 +149,6 @@ fn what_can_never_be_reached_or_read_is_reported_where_it_stands() {
         let found = faults(&document(models, aliases, target));
         assert!(found.iter().any(|fault| fault.contains(message)), "{message}: {found:?}");
     }
-    // The entry still says what the recipe's targets cost.
+    // The entry still sets the prices of the recipe's targets.
     assert!(faults(&document("\"p/*\": {}", "\"p/*\": r", "p/${match}")).is_empty());
 }

@@ -1,4 +1,4 @@
-//! The order of nodes, and decisions over them, under whole documents.
+//! The order of nodes, and decisions about nodes, under whole documents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     );
     assert_eq!(reason(&look(31)).as_deref(), Some("no_node"));
 
-    // It is at its concurrency limit.
+    // The node is at its concurrency limit.
     let ready = nodes.ready("m", at(1)).remove(0);
     let target = Arc::new(ready.target(routing.target("nodes/m").unwrap()));
     let permit = rerouter_routing::health::AttemptPermit::take(&target, at(1), None).unwrap();
@@ -87,7 +87,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     assert_eq!((reason(&inputs), inputs.health["nodes/m"].nodes), (None, Some(2)));
     assert_eq!(nodes.ready("m", at(1))[0].id, b.id, "a has a request of ours");
     drop(permit);
-    // A breaker of its own.
+    // Each node has its own breaker.
     for _ in 0..5 {
         let permit = rerouter_routing::health::AttemptPermit::take(&target, at(1), None).unwrap();
         permit.end(rerouter_routing::health::AttemptOutcome::Failed, Duration::ZERO, at(1));
@@ -155,7 +155,7 @@ fn places_are_taken_until_their_requests_end_whatever_the_node_says_meanwhile() 
     assert!(take(2).is_ok());
 }
 
-/// The node with bounds for the model `m`.
+/// The node with limits for the model `m`.
 fn bounded(
     row: &NodeRow,
     epoch: u64,
@@ -224,7 +224,7 @@ fn a_node_that_cannot_take_a_request_is_none_for_it() {
             "it decides again as then"
         );
     }
-    // The state of the only node that fits counts: its breaker is open.
+    // Only the state of the one node that fits counts: its breaker is open.
     let long = nodes.ready("m", at(1)).into_iter().find(|ready| ready.id == blind.id).unwrap();
     let target = Arc::new(long.target(routing.target("nodes/m").unwrap()));
     for _ in 0..5 {

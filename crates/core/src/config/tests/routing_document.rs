@@ -1,4 +1,4 @@
-//! Routing documents: what runs, and every mistake in them.
+//! Routing documents: a valid one, and every mistake.
 
 use super::*;
 
@@ -177,10 +177,10 @@ fn the_last_rule_must_always_match() {
     let wanted = "rules[1].when: never reached: `r` before it has the same `when` (change it, or \
         remove the rule)";
     assert!(routing_problems(&document(&same)).contains(wanted));
-    // Blanks around it do not count.
+    // Blanks around a condition are ignored.
     let spaced = same.replacen("when: stream", "when: ' stream '", 1);
     assert!(routing_problems(&document(&spaced)).contains(wanted));
-    // Only the texts are compared, not what they mean.
+    // Only the texts of conditions are compared, not their meanings.
     let narrower = same.replacen("when: stream", "when: stream || tools > 0", 1);
     assert!(routing(&document(&narrower)).is_ok());
     assert!(routing_problems(&document(&rule("when: true,"))).contains("uses no signal"));

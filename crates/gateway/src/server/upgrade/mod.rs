@@ -1,5 +1,5 @@
-//! An upgrade: a new process, `rerouter serve --upgrade`, takes over from the one that runs, and no
-//! connection is refused. They talk over a socket in the data directory, in lines:
+//! An upgrade: a new process, `rerouter serve --upgrade`, takes over from the running one, and no
+//! connection is refused. The two talk over a socket in the data directory, in lines:
 //!
 //! ```text
 //! the new one (successor.rs)          the running one (predecessor.rs)
@@ -13,13 +13,13 @@
 //! accepts connections, and changes    accepts no connections; ends with its last request
 //! ```
 //!
-//! Until READY either of them may give up by closing the connection, and the running one goes on as
-//! before. After it both write to the store, by SQLite's own locking: each has an active segment of
-//! captures of its own, the new one removes none while the other lives, and each has its own grants
-//! of budgets. With PostgreSQL they are two gateways of a cluster.
+//! Until READY either process may give up by closing the connection, and the running one goes on as
+//! before. After READY both write to the store, which SQLite's locking allows: each has its own
+//! active segment of captures, the new one removes no segment while the other lives, and each has
+//! its own grants of budgets. With PostgreSQL they are two gateways of a cluster.
 //!
-//! The connection stays open until the running one ends, however it does, which tells the new one
-//! of its end. Until then the new one hands over to nobody.
+//! The connection stays open until the old process ends, for whatever reason; its close tells the
+//! new process of the end. Until then the new process hands over to no other.
 
 mod predecessor;
 mod successor;
@@ -36,33 +36,34 @@ use serde::{Deserialize, Serialize};
 
 use rerouter_store::NodeReport;
 
-/// The first line of a new process. The number changes with the protocol.
+/// The first line of a new process. Its number changes with the protocol.
 const HELLO: &str = "rerouter upgrade 2";
-/// The line of a new process that can serve.
+/// The line of a new process that is able to serve.
 const READY: &str = "ready";
 
 /// How long the new process waits for each line.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How long the running one waits until the new one has loaded its tables. Meanwhile it refuses
+/// How long the running process waits for the new one to load its tables. Meanwhile it refuses
 /// mutations.
 const LOAD_TIME: Duration = Duration::from_secs(60);
 
-/// Where a running gateway listens for the next one.
+/// The path of the socket on which a running gateway waits for its successor.
 fn socket_path(data_dir: &Path) -> PathBuf {
     data_dir.join("upgrade.sock")
 }
 
-/// What comes with the descriptors, or why none come.
+/// The line that comes with the descriptors, or the reason why none come.
 type Offer = Result<Offered, String>;
 
 #[derive(Serialize, Deserialize)]
 struct Offered {
-    /// The descriptors are these listeners, and the locks of the data directory.
+    /// Addresses of the listeners. Their descriptors come first, then the locks of the data
+    /// directory.
     listeners: Vec<SocketAddr>,
-    /// The running process: its number, and its name where gateways share the store.
+    /// Id of the running process.
     process: u32,
     name: Option<String>,
 }
 
-/// Heartbeats of nodes, with their age.
+/// The last heartbeats of nodes, and the age of each.
 type Reports = Vec<(NodeReport, Duration)>;

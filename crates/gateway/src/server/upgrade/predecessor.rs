@@ -1,4 +1,4 @@
-//! What a running gateway does for the next one.
+//! The running gateway's part in an upgrade.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -31,16 +31,16 @@ use rerouter_core::app::App;
 pub(in crate::server) struct Offering {
     pub(in crate::server) app: Arc<App>,
     pub(in crate::server) sockets: HashMap<SocketAddr, TcpListener>,
-    /// What this process has of the one before it.
+    /// The connection to the process before this one, if that still runs.
     pub(in crate::server) before: Option<Takeover>,
     /// The program of the next process and its arguments, for SIGQUIT.
     pub(in crate::server) next: (PathBuf, Vec<OsString>),
-    /// Told when another process has taken over.
+    /// Notified when another process has taken over.
     pub(in crate::server) handed_over: Arc<Notify>,
 }
 
-/// Waits for a new process, and hands over to it, once the process before this one has ended.
-/// SIGQUIT starts one.
+/// Waits for a new process and hands over to it, but only after the process before this one has
+/// ended. SIGQUIT starts a new process.
 pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: ShutdownWatch) {
     let Ok(mut quit) = signal(SignalKind::quit()) else {
         warn!("SIGQUIT cannot be received: it ends this process");
@@ -50,12 +50,12 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
     let socket = listen(&path).inspect_err(|error| {
         warn!("no upgrade is possible: cannot listen on {}: {error}", path.display());
     });
-    // Until it has ended.
+    // The id of the process before this one, until that has ended.
     let mut before = offering.before.as_ref().map(Takeover::process);
     let mut ended = pin!(OptionFuture::from(offering.before.take().map(Takeover::ended)));
     loop {
         let came = tokio::select! {
-            // Whoever comes after the end of that process must find that it is noted.
+            // The end of the process before must be noted before a new process is answered.
             biased;
             _ = shutdown.changed() => break,
             _ = &mut ended, if before.is_some() => {
@@ -72,7 +72,7 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
             came = accept(socket.as_ref().ok()) => came,
         };
         let offered = tokio::select! {
-            // The new process sees that nobody answers any more.
+            // The new process sees that its connection closes.
             _ = shutdown.changed() => break,
             offered = offer(&offering, came, before) => offered,
         };
@@ -81,13 +81,13 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
                 let Offering { sockets, handed_over, .. } = offering;
                 drop((socket, sockets));
                 handed_over.notify_one();
-                // Open until the end of this process, which it tells the new one of.
+                // Kept open until this process ends, so that the new one sees its end.
                 let _open = stream;
                 return std::future::pending().await;
             }
             Err(why) => {
                 warn!("no upgrade: {why}");
-                // It goes on as before.
+                // This process goes on as before.
                 offering.app.store.take_back();
                 if before.is_none() {
                     draw_alone(&offering.app).await;
@@ -95,22 +95,23 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
             }
         }
     }
-    // Also while this process drains: with its own end it uploads captures if it is the last.
+    // Waits even while this process drains: whether the process before has ended decides if this
+    // one, as the last, uploads captures when it ends.
     if before.is_some() {
         ended.await;
         offering.app.store.predecessor_ended();
     }
 }
 
-/// No other process draws on the budgets any more.
+/// Ends the sharing of budgets, because no other process draws on them any more.
 async fn draw_alone(app: &App) {
     if let Err(error) = app.limits.stop_sharing(&app.store, app.clock.now()).await {
         warn!("budgets are granted in small parts until the next start: {error}");
     }
 }
 
-/// Listens for new processes of this user. The data directory is locked, so a file of this name is
-/// left from a process before.
+/// Listens for new processes of this user. The data directory is locked, so a socket file that
+/// exists was left by an earlier process.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -131,25 +132,25 @@ async fn accept(socket: Option<&UnixListener>) -> tokio::net::UnixStream {
     }
 }
 
-/// Starts the next process from the program on the disk, which may be another version by now.
+/// Starts the next process from the program on disk, which may be another version by now.
 fn start((program, arguments): &(PathBuf, Vec<OsString>)) {
     if std::process::id() == 1 {
-        // The container would end with this process, and the new one with it.
+        // The container, and the new process with it, would end with this process.
         return warn!("SIGQUIT: the first process of a container is not upgraded: replace it");
     }
     info!("SIGQUIT: starting {} to take over", program.display());
     let started = Command::new(program).args(arguments).stdin(Stdio::null()).spawn();
     match started {
         Ok(mut child) => {
-            // Its reason is in the log already. If it takes over, it outlives this process.
+            // The new process has logged the reason. If it takes over, it outlives this process.
             drop(blocking(move || child.wait()));
         }
         Err(error) => warn!("no upgrade: {} cannot be started: {error}", program.display()),
     }
 }
 
-/// Hands listeners and locks to a new process, and waits until it can serve. Returns its id, where
-/// the system tells. `before`: the process that this one waits for.
+/// Offers listeners and locks to a new process, and waits until that can serve. Returns the id of
+/// the new process, if the system knows it. `before`: the earlier process that has to end first.
 async fn offer(
     offering: &Offering,
     stream: tokio::net::UnixStream,
@@ -182,7 +183,7 @@ fn send(offering: &Offering, stream: &UnixStream) -> io::Result<()> {
     wire::send(stream, &serde_json::to_string(&offer)?, &descriptors)
 }
 
-/// Waits for a line of the new process that says this.
+/// Waits until the new process sends the line `wanted`.
 async fn receive(
     stream: UnixStream,
     wanted: &'static str,
@@ -196,7 +197,7 @@ async fn receive(
     }
 }
 
-/// From here on nothing changes what the new process loads.
+/// Stops all changes to what the new process loads.
 async fn prepare(app: &App, before: Option<u32>) -> Result<(), String> {
     if let Some(process) = before {
         return Err(format!(
@@ -211,9 +212,10 @@ async fn prepare(app: &App, before: Option<u32>) -> Result<(), String> {
     app.limits.share(&app.store).await.map_err(|error| error.to_string())
 }
 
-/// The new process serves from here on.
+/// Lets the new process serve from here on.
 fn hand_over(app: &App, stream: UnixStream, process: Option<i32>) -> io::Result<UnixStream> {
-    // Before it does: from its first change on, credentials are checked by what it has stored.
+    // Done before the new process serves: credentials are checked against the store from its first
+    // change on.
     app.store.hand_over();
     let reports: Reports = app.nodes.reports(app.clock.now());
     wire::send(&stream, &serde_json::to_string(&reports)?, &[])

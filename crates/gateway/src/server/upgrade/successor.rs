@@ -1,4 +1,4 @@
-//! What a new process does to take over from a running gateway.
+//! The new process's part in an upgrade: it takes over from a running gateway.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use rerouter_base::blocking::blocking;
 use rerouter_core::app::App;
 use rerouter_store::DataDir;
 
-/// What a new process has of the running gateway.
+/// What a new process got from the running gateway.
 pub(in crate::server) struct Takeover {
     stream: std::os::unix::net::UnixStream,
     process: u32,
@@ -66,7 +66,8 @@ async fn ask(data_dir: &Path) -> Result<(DataDir, Takeover), String> {
 }
 
 impl Takeover {
-    /// Tells the running gateway that this process can serve, and returns when it has to. Blocking.
+    /// Tells the running gateway that this process can serve, and returns once the gateway has
+    /// handed over. Blocking.
     pub(in crate::server) fn begin(&self, app: &App) -> Result<(), BootError> {
         let given =
             send(&self.stream, READY, &[]).and_then(|()| receive(&self.stream, ANSWER_TIME));
@@ -85,18 +86,18 @@ impl Takeover {
         Ok(())
     }
 
-    /// The number of the running process.
+    /// The id of the running process.
     pub(super) fn process(&self) -> u32 {
         self.process
     }
 
-    /// Returns when the process before this one has ended.
+    /// Resolves when the process before this one has ended.
     pub(super) async fn ended(self) {
         let ended = async {
             self.stream.set_nonblocking(true)?;
             UnixStream::from_std(self.stream)?.read(&mut [0]).await
         };
-        // Also an error means that it is gone.
+        // An error also means that the process has ended.
         let _ended = ended.await;
     }
 }

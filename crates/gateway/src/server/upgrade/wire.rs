@@ -1,5 +1,5 @@
-//! Lines, and descriptors, over the socket of an upgrade. Blocking; a line is bounded in length,
-//! and each wait in time.
+//! Sends and receives lines, with descriptors, over the socket of an upgrade. Blocking. The length
+//! of a line and the time of each wait are limited.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -15,12 +15,12 @@ use rustix::net::{
 
 use super::ANSWER_TIME;
 
-/// Descriptors that come with a line at most.
+/// Most descriptors that come with a line.
 const DESCRIPTORS: usize = 128;
-/// Bytes of a line at most. The longest has the heartbeats of all nodes.
+/// Longest line in bytes. The longest lines have the heartbeats of all nodes.
 const LINE: u64 = 16 << 20;
 
-/// What an error means, after a wait that long.
+/// Explains an I/O error that came after a wait of `patience`.
 pub(super) fn why(error: io::Error, patience: Duration) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => {
@@ -44,18 +44,18 @@ pub(super) fn send(
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut with = SendAncillaryBuffer::new(&mut room);
     let rights = SendAncillaryMessage::ScmRights(descriptors);
-    // The room is rounded up.
+    // The space is rounded up, so `push` alone would accept more descriptors.
     if descriptors.len() > DESCRIPTORS || !(descriptors.is_empty() || with.push(rights)) {
         return Err(io::Error::other(format!("more than {DESCRIPTORS} descriptors")));
     }
     let line = format!("{line}\n");
-    // They come with the first bytes.
+    // The descriptors go with the first bytes.
     let sent = sendmsg(stream, &[IoSlice::new(line.as_bytes())], &mut with, SendFlags::empty())?;
     stream.write_all(line.as_bytes().get(sent..).unwrap_or_default())
 }
 
-/// Waits for a line, with descriptors. An error of kind `UnexpectedEof`: the other process has
-/// left. It must have sent one line only.
+/// Waits for a line, with descriptors. An error of kind `UnexpectedEof` means that the other
+/// process has closed the connection. The other process must have sent only one line.
 pub(super) fn receive(
     stream: &UnixStream,
     patience: Duration,
@@ -73,7 +73,7 @@ pub(super) fn receive(
         }
     }
     for descriptor in &descriptors {
-        // Nothing that this process starts has them.
+        // Processes that this one starts do not inherit the descriptors.
         rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
     }
     let mut line = String::new();

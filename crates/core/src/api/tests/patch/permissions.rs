@@ -1,4 +1,4 @@
-//! Who may change limits, labels and status, and what that does to descendants.
+//! Who may change limits, labels and status, and the effect on descendants.
 
 use super::*;
 
@@ -34,14 +34,15 @@ async fn limits_labels_and_status_are_not_the_held_key_s_to_change() {
             .patch(&who, &id(key), json!({"name": "held", "metadata": {"by": "me"}}))
             .await
             .unwrap();
-        // Who acts by a key that was changed meanwhile comes again, as what it is now.
+        // The caller's key was changed meanwhile, so the call must be repeated with the key's
+        // current state.
         let again =
             world.patch(&who, &id(key), json!({"name": "key"})).await.map_err(|error| error.kind());
         assert_eq!(again.err(), Some(Kind::Conflict));
     }
     let by_top = world.router(text(&top["key"]));
     assert_eq!(other["status"], "active");
-    // The creator narrows and widens, up to what it has itself; neighbours and grandparents do not.
+    // The creator narrows and widens the limits, up to its own. Siblings and grandparents may not.
     assert_eq!(
         world
             .patch(&by_top, &id(&child), json!({"limits": {"rpm": 10, "tpm": 100}}))
@@ -65,7 +66,7 @@ async fn limits_labels_and_status_are_not_the_held_key_s_to_change() {
         Kind::Forbidden,
         "a key made it"
     );
-    // Also an admin keeps to what the creator has.
+    // An admin may not exceed the creator's limits either.
     assert_eq!(
         kind(world.patch(&Principal::Admin, &id(&child), json!({"limits": {"rpm": 11}})).await).0,
         Kind::Forbidden
@@ -79,7 +80,7 @@ async fn limits_labels_and_status_are_not_the_held_key_s_to_change() {
         .await
         .unwrap();
     world.patch(&Principal::Admin, &id(&child), json!({"limits": {"rpm": 11}})).await.unwrap();
-    // Labels: the creator's own or none but those.
+    // Only the labels of the creator are allowed.
     let by_top = world.router(text(&top["key"]));
     assert_eq!(
         kind(world.patch(&by_top, &id(&child), json!({"labels": {"tier": "x"}})).await),
@@ -91,14 +92,15 @@ async fn limits_labels_and_status_are_not_the_held_key_s_to_change() {
         kind(world.patch(&by_top, &id(&child), json!({"labels": null})).await).0,
         Kind::Forbidden
     );
-    // What an admin made for Ann is not hers to widen, by whatever session.
+    // Ann may not widen a key that an admin made for her, whichever session she uses.
     let given = json!({"owner": ann.user_id(), "scopes": ["config"], "limits": {"rpm": 1}});
     let given = world.create(&Principal::Admin, given).await.unwrap();
     for patch in [json!({"limits": null}), json!({"labels": {}})] {
         assert_eq!(kind(world.patch(&ann, &id(&given), patch).await).0, Kind::Forbidden);
     }
     world.patch(&ann, &id(&given), json!({"status": "inactive"})).await.unwrap();
-    // A key with less does not wake it; it may put to sleep whatever it may end.
+    // A key with fewer rights may not activate another, but may deactivate every key that it may
+    // end.
     let wide = json!({"owner": ann.user_id(), "scopes": ["inference", "keys", "replay:all"]});
     let (wide, by_wide) = world.key_of(&Principal::Admin, wide).await;
     assert_eq!(
@@ -236,7 +238,7 @@ async fn what_a_key_may_no_more_none_that_descends_from_it_may() {
         }
         world.start_again(None).await;
     }
-    // One who acts as the key was before gives nothing on that it had.
+    // A caller with an outdated state of its key cannot pass on the rights that the key had.
     for stale in [&by_top, &by_child] {
         assert_eq!(kind(world.create(stale, json!({})).await).0, Kind::Conflict);
     }

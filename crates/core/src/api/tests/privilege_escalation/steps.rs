@@ -1,14 +1,14 @@
-//! What is drawn: who asks for what, in any order; and how much of it was done.
+//! The random steps: callers and calls in any order, and how many of them succeeded.
 
 use super::*;
 
-/// Who does a step. Places of keys beyond those that there are count from the beginning again.
+/// The caller of a step. An index of a key wraps around at the number of keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Caller {
     Key(usize),
     /// A session of one of [`USERS`].
     Session(usize),
-    /// The key that made the one it is about, and one of the others where there is none.
+    /// The key that created the one in question, or the first key if a key did not create it.
     Maker,
     Operator,
 }
@@ -32,7 +32,7 @@ pub(super) enum KeyAction {
         by: Caller,
         of: usize,
     },
-    /// Makes the admin one, or none.
+    /// Gives the admin role to the admin of the start, or takes it away.
     Role(bool),
 }
 
@@ -57,7 +57,7 @@ fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Any JSON of little depth.
+/// Any JSON of small depth.
 fn anything() -> impl Strategy<Value = Value> {
     scalar().prop_recursive(3, 12, 3, |inner| {
         prop_oneof![
@@ -69,7 +69,7 @@ fn anything() -> impl Strategy<Value = Value> {
 }
 
 fn limit(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
-    // Of keys there are more than a few in a case.
+    // A case has more than a few keys, so `keys_per_user` needs larger numbers.
     let (least, usual) = if on.interface == Interface::Router { (1, 1) } else { (60, 3) };
     let number = move || prop_oneof![4 => (least..least + 11).prop_map(Value::from), 1 => scalar()];
     let name = || proptest::sample::select(vec!["a", "a/x", "a/*", "b*", "*", "auto"]);
@@ -84,8 +84,8 @@ fn limit(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
     ]
 }
 
-/// Pairs, some of which mean something: `capture` what is kept, `recipe` what a document's rules
-/// may look at.
+/// Label pairs, some with a meaning: `capture` sets what is captured, `recipe` is a label that a
+/// document's rules may test.
 fn labels() -> impl Strategy<Value = Value> {
     proptest::sample::select(vec![
         json!({}),
@@ -100,8 +100,8 @@ fn labels() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// A member of a body: mostly one that there is, with a value that mostly fits. An owner `@n` is
-/// one of [`USERS`].
+/// A member of a body: mostly an existing one with a mostly valid value. An owner `@n` means the
+/// user at index n of [`USERS`].
 fn member(on: KeySpace) -> impl Strategy<Value = (String, Value)> {
     let limits = move || {
         proptest::collection::vec(limit(on), 0..4)
@@ -158,20 +158,20 @@ pub(super) fn step(on: KeySpace) -> impl Strategy<Value = KeyAction> {
     ]
 }
 
-/// How much of what was asked for was done.
+/// Counts of steps that succeeded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coverage {
-    /// Keys that keys made.
+    /// Keys created by keys.
     pub(super) made: u32,
     /// Keys with a scope that only an admin grants.
     pub(super) reserved: u32,
     /// Patches that changed something.
     pub(super) changed: u32,
-    /// Rotations of other keys than the one that asked.
+    /// Rotations of a key other than the caller's.
     pub(super) rotated: u32,
-    /// Revocations of other keys than the one that asked.
+    /// Revocations of a key other than the caller's.
     pub(super) ended: u32,
-    /// Keys that were looked at whose granter was no admin any more.
+    /// Checked keys whose granter was no longer an admin.
     pub(super) lapsed: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Any requests, weights and health: what every decision keeps to.
+//! Properties of every decision, for any requests, weights and health.
 
 use proptest::prelude::*;
 
@@ -38,8 +38,8 @@ fn health() -> impl Strategy<Value = TargetHealth> {
         })
 }
 
-/// A document with that strategy over four targets: prices and contexts of some, in a range where
-/// all outcomes come.
+/// A document with this strategy over four targets. Some have prices and contexts, within a range
+/// where all outcomes occur.
 fn priced(strategy: &str) -> Routing {
     let targets = NAMES.map(|name| format!("{{ target: p/{name} }}")).join(", ");
     let models = "p/a: { input_per_mtok: 3, output_per_mtok: 1, context: 2000 }, \
@@ -48,7 +48,7 @@ fn priced(strategy: &str) -> Routing {
     document(&format!("{{ name: only, strategy: {strategy}, targets: [ {targets} ] }}"), models)
 }
 
-/// The plan by the rules of the contract, written down another way.
+/// Whether a target is eligible by the contract's rules, written independently of the code.
 fn eligible(name: &str, inputs: &Inputs) -> bool {
     let context = match name {
         "a" => 2000,
@@ -158,7 +158,7 @@ proptest! {
             .filter(|(at, _)| *at != gone)
             .map(|(_, name)| name)
             .collect();
-        // Gone from the document, or not eligible: the others keep their order.
+        // If a target is gone from the document, or not eligible, the others keep their order.
         let wanted =
             before.split(' ').filter(|name| *name != NAMES[gone]).collect::<Vec<_>>().join(" ");
         prop_assert_eq!(&planned(&over(&left, STICKY), &inputs), &wanted);
@@ -248,7 +248,7 @@ proptest! {
     }
 }
 
-/// Waits in a refusal are those of the inputs, not of a clock.
+/// The waits in a refusal come from the inputs, not from a clock.
 #[test]
 fn a_refusal_is_as_pure_as_a_decision() {
     let mut inputs = chat("auto", 1);
