@@ -18,6 +18,8 @@ mod audit;
 mod call;
 mod captures;
 mod first_admin;
+#[cfg(test)]
+mod fixtures;
 mod form;
 mod form_state;
 mod gateways;

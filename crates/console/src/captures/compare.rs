@@ -6,29 +6,29 @@ use serde_json::Value;
 use super::address;
 use super::diff::{COMPARED, DiffUnit, diff};
 use super::text::size;
-use super::values::{list, text, visible};
+use super::values::visible;
 use crate::call::PageCall;
 use crate::layout::Tab;
 use crate::pieces::{badge, count, duration_ms, id_link, money};
 use rerouter_base::blocking::blocking;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::replay::{ComparedField, Comparison};
 
 /// `GET /console/captures/{id}/compare/{other}`.
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     let (a, b) = (call.param(0), call.param(1));
     let path = format!("/v1/router/replay/{}/compare/{}", encode(&a), encode(&b));
-    let compared = call.get(&path).await?;
+    let compared = call.read(&path).await?;
     // A long diff takes a while.
     let main = blocking(move || shown(&compared)).await?;
     call.page("Two requests compared", Tab::Captures, main)
 }
 
-fn shown(compared: &Value) -> Markup {
-    let (a, b) = (text(compared, "/a"), text(compared, "/b"));
-    let fields = list(compared, "/fields");
-    let is_long = |field: &&Value| matches!(text(field, "/field"), "text" | "tool_calls");
-    let find = |name: &str| fields.iter().find(|field| text(field, "/field") == name);
+fn shown(Comparison { a, b, fields }: &Comparison) -> Markup {
+    let (a, b) = (a.as_str(), b.as_str());
+    let is_long = |field: &&ComparedField| matches!(&*field.field, "text" | "tool_calls");
+    let find = |name: &str| fields.iter().find(|field| field.field == name);
     html! {
         div.scroll tabindex="0" role="region" aria-label="Fields" {
             table.table.cap-compare {
@@ -50,21 +50,18 @@ fn shown(compared: &Value) -> Markup {
     }
 }
 
-fn row(field: &Value) -> Markup {
-    let name = text(field, "/field");
+fn row(compared: &ComparedField) -> Markup {
+    let ComparedField { field, a, b, equal } = compared;
     html! {
         tr {
-            th scope="row" { (label(name)) }
-            td { (value(name, &field["a"])) }
-            td { (value(name, &field["b"])) }
+            th scope="row" { (label(field)) }
+            td { (value(field, a.as_ref())) }
+            td { (value(field, b.as_ref())) }
             td {
-                @match field["equal"].as_bool() {
+                @match equal {
                     Some(true) => {}
                     Some(false) => {
-                        @match change(name, &field["a"], &field["b"]) {
-                            Some(change) => (badge("info", &change)),
-                            None => (badge("info", "differs")),
-                        }
+                        (badge("info", change(compared).as_deref().unwrap_or("differs")))
                     }
                     None => (badge("warn", "unknown")),
                 }
@@ -86,9 +83,9 @@ fn label(name: &str) -> String {
     words.replace(['.', '_'], " ")
 }
 
-fn value(name: &str, value: &Value) -> String {
+fn value(name: &str, value: Option<&Value>) -> String {
+    let Some(value) = value else { return "–".to_owned() };
     match (value, value.as_f64()) {
-        (Value::Null, _) => "–".to_owned(),
         (_, Some(usd)) if name == "cost_usd" => money(usd),
         (_, Some(ms)) if name.starts_with("latency.") => duration_ms(ms),
         (Value::Number(number), _) => number.as_u64().map_or(number.to_string(), count),
@@ -98,28 +95,29 @@ fn value(name: &str, value: &Value) -> String {
 }
 
 /// By how much a number rose or fell.
-fn change(name: &str, a: &Value, b: &Value) -> Option<String> {
-    let (a, b) = (a.as_f64()?, b.as_f64()?);
-    let measured = name == "cost_usd" || name.starts_with("usage.") || name.starts_with("latency.");
+fn change(ComparedField { field, a, b, .. }: &ComparedField) -> Option<String> {
+    let (a, b) = (a.as_ref()?.as_f64()?, b.as_ref()?.as_f64()?);
+    let measured =
+        field == "cost_usd" || field.starts_with("usage.") || field.starts_with("latency.");
     (measured && a > 0.0).then(|| format!("{:+.0} %", (b - a) / a * 100.0))
 }
 
 /// A long field: both sides, or the difference.
-fn long(title: &str, field: Option<&Value>, unit: DiffUnit) -> Markup {
+fn long(title: &str, field: Option<&ComparedField>, unit: DiffUnit) -> Markup {
     let Some(field) = field else { return html! {} };
-    let [a, b] = ["a", "b"].map(|side| said(&field[side]));
+    let [a, b] = [&field.a, &field.b].map(|side| side.as_ref().map_or_else(String::new, said));
     let is_cut = a.len().max(b.len()) > COMPARED;
     html! {
         section aria-label=(title) {
             h2 { (title) }
-            @if field["a"].is_null() && field["b"].is_null() {
+            @if field.a.is_none() && field.b.is_none() {
                 p.muted { "Neither has any." }
-            } @else if field["equal"] == true {
+            } @else if field.equal == Some(true) {
                 p { (badge("ok", "equal")) }
                 (one(&a))
             } @else {
                 @if is_cut { p.muted { "Only the first " (size(COMPARED)) " are compared." } }
-                @if field["equal"].is_null() {
+                @if field.equal.is_none() {
                     p.muted { "A part was not kept or was redacted, so they may be equal." }
                 }
                 p.diff { del { "Only in A" } " " ins { "Only in B" } }
@@ -139,7 +137,6 @@ fn long(title: &str, field: Option<&Value>, unit: DiffUnit) -> Markup {
 /// A value as text: JSON in lines.
 fn said(value: &Value) -> String {
     match value {
-        Value::Null => String::new(),
         Value::String(text) => text.clone(),
         other => serde_json::to_string_pretty(other).unwrap_or_default(),
     }
@@ -166,6 +163,7 @@ mod tests {
             {"field": "text", "a": "one two", "b": "one three", "equal": false},
             {"field": "tool_calls", "a": null, "b": [{"name": "\u{202e}"}], "equal": null},
         ]});
+        let compared = serde_json::from_value(compared).unwrap();
         let html = shown(&compared).into_string();
         for part in [
             "&lt;small&gt;",

@@ -1,16 +1,20 @@
 //! The conversation of a capture, readable: messages, tools and their results, and the answer.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::address;
-use super::text::{BEGINNING, beginning, said, size};
-use super::values::{flag, list, pretty, text, visible, whole};
+use super::text::{BEGINNING, beginning, size};
+use super::values::{pretty, visible};
 use crate::call::PageCall;
 use crate::layout::Tab;
 use crate::pieces::{badge, code, count, notice};
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::conversation::{
+    ConversationAnswer, ConversationMessage, ConversationPart, ConversationRequest,
+    ConversationSource, ConversationTool,
+};
+use rerouter_records::replay::CaptureRecord;
 
 /// Messages that are shown at a time: the newest.
 const MESSAGES: usize = 20;
@@ -20,20 +24,19 @@ const PARTS: usize = 50;
 const BYTES: usize = 128 << 10;
 
 /// The conversation in a capture of the API.
-pub(super) fn conversation(capture: &Value) -> Markup {
-    let id = text(capture, "/id");
-    let told = &capture["conversation"];
-    let mut view = ConversationView { id, left: BYTES };
+pub(super) fn conversation(capture: &CaptureRecord) -> Markup {
+    let told = capture.conversation.as_ref();
+    let mut view = ConversationView { id: capture.base.id.as_str(), left: BYTES };
     html! {
-        @match told.get("request").filter(|request| !request.is_null()) {
+        @match told.and_then(|told| told.request.as_ref()) {
             None => p.muted { "The request's body was not kept." },
             Some(request) => {
-                (problem(text(request, "/problem")))
+                (problem(request.problem.as_deref()))
                 (view.head(request))
-                (view.messages(request, list(request, "/messages").len()))
+                (view.messages(&request.messages, usize::MAX))
             }
         }
-        @match told.get("answer").filter(|answer| !answer.is_null()) {
+        @match told.and_then(|told| told.answer.as_ref()) {
             None => p.muted { "No body of an answer was kept." },
             Some(answer) => (view.answer(answer)),
         }
@@ -44,11 +47,11 @@ pub(super) fn conversation(capture: &Value) -> Markup {
 pub(crate) async fn earlier(call: PageCall<'_>) -> ApiResult {
     let id = call.param(0);
     let path = format!("/v1/router/replay/{}?with=conversation", encode(&id));
-    let capture = call.get(&path).await?;
-    let request = capture.pointer("/conversation/request").unwrap_or(&Value::Null);
+    let capture: CaptureRecord = call.read(&path).await?;
+    let request = capture.conversation.and_then(|told| told.request).unwrap_or_default();
     let until = call.query("until").and_then(|until| until.parse().ok()).unwrap_or(usize::MAX);
     let mut view = ConversationView { id: &id, left: BYTES };
-    let shown = view.messages(request, until.min(list(request, "/messages").len()));
+    let shown = view.messages(&request.messages, until);
     if call.is_fragment() {
         return call.page("Messages", Tab::Captures, shown);
     }
@@ -59,9 +62,9 @@ pub(crate) async fn earlier(call: PageCall<'_>) -> ApiResult {
     call.page("Earlier messages", Tab::Captures, main)
 }
 
-fn problem(said: &str) -> Markup {
+fn problem(said: Option<&str>) -> Markup {
     html! {
-        @if !said.is_empty() { (notice("warn", &html! { p { (visible(said)) } })) }
+        @if let Some(said) = said { (notice("warn", &html! { p { (visible(said)) } })) }
     }
 }
 
@@ -74,12 +77,10 @@ struct ConversationView<'a> {
 
 impl ConversationView<'_> {
     /// What stands before the messages: settings, system text, tools.
-    fn head(&mut self, request: &Value) -> Markup {
-        let settings = request.get("settings").and_then(Value::as_object);
-        let tools = list(request, "/tools");
-        let system = list(request, "/system");
+    fn head(&mut self, request: &ConversationRequest) -> Markup {
+        let ConversationRequest { system, tools, settings, unshown, .. } = request;
         html! {
-            @if let Some(settings) = settings.filter(|settings| !settings.is_empty()) {
+            @if !settings.is_empty() {
                 p.cap-settings {
                     @for (name, value) in settings.iter().take(PARTS) {
                         code { (visible(name)) ": " (visible(&value.to_string())) } " "
@@ -90,7 +91,7 @@ impl ConversationView<'_> {
                 details.cap-message.cap-system {
                     summary { "System" }
                     @for (at, text) in system.iter().enumerate().take(PARTS) {
-                        (self.long(&format!("/system/{at}"), text.as_str().unwrap_or_default()))
+                        (self.long(&format!("/system/{at}"), text))
                     }
                 }
             }
@@ -103,12 +104,13 @@ impl ConversationView<'_> {
                     }
                 }
             }
-            (unshown(list(request, "/unshown")))
+            (only_in_body(unshown))
         }
     }
 
     /// The messages up to this one, the newest of them, and the way to those before.
-    fn messages(&mut self, request: &Value, until: usize) -> Markup {
+    fn messages(&mut self, messages: &[ConversationMessage], until: usize) -> Markup {
+        let until = until.min(messages.len());
         let from = until.saturating_sub(MESSAGES);
         let before = address(self.id, &format!("/messages?until={from}"));
         html! {
@@ -117,37 +119,35 @@ impl ConversationView<'_> {
                     "Show earlier messages (" (from) ")"
                 }
             }
-            @for at in from..until {
-                @let message = request.get("messages").and_then(|all| all.get(at));
-                @let message = message.unwrap_or(&Value::Null);
-                @let role = text(message, "/role");
+            @for (at, message) in messages.iter().enumerate().take(until).skip(from) {
+                @let role = &message.role;
                 section class=(format!("cap-message cap-{role}"))
                     aria-label=(format!("Message {} of {role}", at + 1)) {
                     p.cap-role { (role) }
-                    (self.parts(list(message, "/content"), &format!("/messages/{at}/content")))
+                    (self.parts(&message.content, &format!("/messages/{at}/content")))
                 }
             }
         }
     }
 
-    fn answer(&mut self, answer: &Value) -> Markup {
-        let stop = text(answer, "/stop").replace('_', " ");
+    fn answer(&mut self, answer: &ConversationAnswer) -> Markup {
+        let stop = answer.stop.as_deref().filter(|stop| *stop != "end");
         html! {
             section.cap-message.cap-assistant.cap-answer aria-label="Answer" {
                 p.cap-role {
                     "answer"
-                    @if !stop.is_empty() && stop != "end" {
-                        " " (badge("info", &format!("stopped: {stop}")))
+                    @if let Some(stop) = stop {
+                        " " (badge("info", &format!("stopped: {}", stop.replace('_', " "))))
                     }
                 }
-                (self.parts(list(answer, "/content"), "answer:/content"))
-                (problem(text(answer, "/problem")))
+                (self.parts(&answer.content, "answer:/content"))
+                (problem(answer.problem.as_deref()))
             }
-            (unshown(list(answer, "/unshown")))
+            (only_in_body(&answer.unshown))
         }
     }
 
-    fn parts(&mut self, parts: &[Value], place: &str) -> Markup {
+    fn parts(&mut self, parts: &[ConversationPart], place: &str) -> Markup {
         html! {
             @for (at, part) in parts.iter().enumerate().take(PARTS) {
                 (self.part(part, &format!("{place}/{at}")))
@@ -158,65 +158,67 @@ impl ConversationView<'_> {
         }
     }
 
-    fn part(&mut self, part: &Value, place: &str) -> Markup {
-        let (kind, name) = (text(part, "/type"), visible(text(part, "/name")));
-        let shown = said(part).unwrap_or_default();
-        match kind {
-            "text" => self.long(place, shown),
-            "refusal" => html! { p.cap-kind { "refusal" } (self.long(place, shown)) },
-            "thinking" => html! {
-                details.cap-thinking {
-                    summary { "Thinking" @if shown.is_empty() { " (hidden by the provider)" } }
-                    (self.long(place, shown))
-                }
-            },
-            "tool_call" => html! {
-                div.cap-tool {
-                    p.cap-kind {
-                        "calls " strong { (name) } " " code { (visible(text(part, "/id"))) }
-                    }
-                    @if shown.len() <= BEGINNING { (code(&visible(&pretty(shown)))) }
-                    @else { (self.long(place, shown)) }
-                }
-            },
-            "tool_result" => html! {
-                div.cap-tool {
-                    p.cap-kind {
-                        "result of " code { (visible(text(part, "/id"))) }
-                        @if flag(part, "/is_error") { " " (badge("bad", "error")) }
-                    }
-                    (self.parts(list(part, "/content"), &format!("{place}/content")))
-                }
-            },
-            "tokens" => {
-                html! { p.cap-note { (count(whole(part, "/count").unwrap_or(0))) " tokens" } }
+    fn part(&mut self, part: &ConversationPart, place: &str) -> Markup {
+        match part {
+            ConversationPart::Text { text } => self.long(place, text),
+            ConversationPart::Refusal { text } => {
+                html! { p.cap-kind { "refusal" } (self.long(place, text)) }
             }
-            "vectors" => html! {
-                p.cap-note {
-                    (count(whole(part, "/count").unwrap_or(0))) " vectors of "
-                    (count(whole(part, "/numbers").unwrap_or(0))) " numbers"
+            ConversationPart::Thinking { text } => html! {
+                details.cap-thinking {
+                    summary { "Thinking" @if text.is_empty() { " (hidden by the provider)" } }
+                    (self.long(place, text))
                 }
             },
-            kind => self.file(kind, part, place),
+            ConversationPart::Image(source) => self.file("image", source, place),
+            ConversationPart::File(source) => self.file("file", source, place),
+            ConversationPart::Audio { media_type, bytes } => {
+                let (media_type, bytes) = (Some(media_type.clone()), Some(*bytes));
+                let source = ConversationSource { media_type, bytes, ..Default::default() };
+                self.file("audio", &source, place)
+            }
+            ConversationPart::ToolCall { id, name, arguments } => html! {
+                div.cap-tool {
+                    p.cap-kind {
+                        "calls " strong { (visible(name)) } " " code { (visible(id)) }
+                    }
+                    @if arguments.len() <= BEGINNING { (code(&visible(&pretty(arguments)))) }
+                    @else { (self.long(place, arguments)) }
+                }
+            },
+            ConversationPart::ToolResult { id, is_error, content } => html! {
+                div.cap-tool {
+                    p.cap-kind {
+                        "result of " code { (visible(id)) }
+                        @if *is_error { " " (badge("bad", "error")) }
+                    }
+                    (self.parts(content, &format!("{place}/content")))
+                }
+            },
+            ConversationPart::Tokens { count: tokens } => {
+                html! { p.cap-note { (count(*tokens)) " tokens" } }
+            }
+            ConversationPart::Vectors { count: vectors, numbers } => html! {
+                p.cap-note {
+                    (count(*vectors as u64)) " vectors of " (count(*numbers as u64)) " numbers"
+                }
+            },
         }
     }
 
     /// An image, file or audio: what it is, never itself.
-    fn file(&mut self, kind: &str, part: &Value, place: &str) -> Markup {
-        let bytes = whole(part, "/bytes").and_then(|bytes| usize::try_from(bytes).ok());
-        let facts = ["/name", "/media_type", "/url"].map(|fact| {
-            let fact = text(part, fact);
-            fact.get(..fact.floor_char_boundary(300)).unwrap_or_default()
-        });
+    fn file(&mut self, kind: &str, source: &ConversationSource, place: &str) -> Markup {
+        let facts = [&source.name.clone().flatten(), &source.media_type, &source.url];
         html! {
             p.cap-note {
-                (badge("", &visible(kind)))
-                @for fact in facts.iter().filter(|fact| !fact.is_empty()) {
-                    " " span.mono { (visible(fact)) }
+                (badge("", kind))
+                @for fact in facts.into_iter().flatten().filter(|fact| !fact.is_empty()) {
+                    @let shown = fact.get(..fact.floor_char_boundary(300)).unwrap_or_default();
+                    " " span.mono { (visible(shown)) }
                 }
-                @if let Some(bytes) = bytes { " " (size(bytes)) }
+                @if let Some(bytes) = source.bytes { " " (size(bytes)) }
             }
-            @if let Some(text) = said(part) { (self.long(place, text)) }
+            @if let Some(text) = &source.text { (self.long(place, text)) }
         }
     }
 
@@ -237,22 +239,23 @@ impl ConversationView<'_> {
     }
 }
 
-fn tool_shown(tool: &Value) -> Markup {
+fn tool_shown(tool: &ConversationTool) -> Markup {
     let cut = |text: &str| {
         let end = text.floor_char_boundary(BEGINNING);
         let mark = if end < text.len() { "…" } else { "" };
         format!("{}{mark}", visible(text.get(..end).unwrap_or_default()))
     };
-    let parameters = tool.get("parameters").filter(|parameters| !parameters.is_null());
     html! {
-        h4 { (visible(text(tool, "/name"))) }
-        @if !text(tool, "/description").is_empty() { p { (cut(text(tool, "/description"))) } }
-        @if let Some(parameters) = parameters { (code(&cut(&pretty(&parameters.to_string())))) }
+        h4 { (visible(&tool.name)) }
+        @if let Some(said) = tool.description.as_ref().filter(|said| !said.is_empty()) {
+            p { (cut(said)) }
+        }
+        @if let Some(parameters) = &tool.parameters { (code(&cut(&pretty(parameters.get())))) }
     }
 }
 
-fn unshown(names: &[Value]) -> Markup {
-    let names: Vec<_> = names.iter().filter_map(Value::as_str).map(visible).collect();
+fn only_in_body(names: &[String]) -> Markup {
+    let names: Vec<_> = names.iter().map(|name| visible(name)).collect();
     html! {
         @if !names.is_empty() {
             p.muted { "Only in the body below: " (names.join(", ")) "." }

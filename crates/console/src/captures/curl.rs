@@ -2,25 +2,23 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
-
-use super::values::{text, visible};
+use super::values::visible;
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_records::replay::CaptureRecord;
 
 /// Longest body that a command holds.
 const MOST: usize = 32 << 10;
 
 /// The command that sends the request again, with the key in the environment. `None` if its body
 /// was not kept whole, is long, or cannot be written in a command.
-pub(super) fn curl(capture: &Value, base: &str) -> Option<String> {
-    let body = capture.pointer("/request/body")?.as_str()?;
+pub(super) fn curl(capture: &CaptureRecord, base: &str) -> Option<String> {
+    let body = capture.request.body.as_ref()?;
     // What is hidden in it would be hidden in a terminal, too.
     let is_plain = matches!(visible(body), Cow::Borrowed(_));
-    let whole = capture.pointer("/request/truncated") == Some(&Value::Bool(false));
-    if !whole || body.len() > MOST || !is_plain {
+    if capture.request.truncated || body.len() > MOST || !is_plain {
         return None;
     }
-    let path = Endpoint::named(text(capture, "/endpoint"))?.path();
+    let path = Endpoint::named(&capture.base.endpoint)?.path();
     let quoted = body.replace('\'', "'\\''");
     Some(format!(
         "curl -sS '{base}/v1{path}' \\\n  -H \"Authorization: Bearer $REROUTER_API_KEY\" \\\n  \
@@ -33,12 +31,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::captures::fixtures::capture;
 
     #[test]
     fn the_shell_reads_the_body_as_it_was() {
         let body = "{\n\t\"a\":\n\t\t\"it's $HOME `x` \\\\ \\n\"\n}\n";
-        let capture =
-            json!({"endpoint": "messages", "request": {"body": body, "truncated": false}});
+        let capture = capture(json!({"endpoint": "messages", "request": {"body": body}}));
         let command = curl(&capture, "http://localhost:8080").unwrap();
         assert!(
             command.starts_with("curl -sS 'http://localhost:8080/v1/messages' \\\n"),
@@ -59,7 +57,7 @@ mod tests {
             json!({"body": "{}", "truncated": true}),
             json!({"body": null, "truncated": false}),
         ] {
-            let capture = json!({"endpoint": "messages", "request": request});
+            let capture = capture(json!({"endpoint": "messages", "request": request}));
             assert_eq!(curl(&capture, "http://localhost"), None);
         }
     }

@@ -1,14 +1,15 @@
 //! Why a request went where it went, and what would have changed that.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::values::{flag, list, pretty, reason, target, text, visible, whole};
+use super::values::{pretty, reason, target, visible};
 use crate::pieces::{badge, code, table};
+use rerouter_records::explanation::{ExplainedRule, ExplainedTarget};
+use rerouter_records::replay::{CaptureRecord, DecisionRecord};
 
 /// The explanation in a capture of the API.
-pub(super) fn decision(capture: &Value) -> Markup {
-    let Some(told) = capture.get("explanation").filter(|told| !told.is_null()) else {
+pub(super) fn decision(capture: &CaptureRecord) -> Markup {
+    let (Some(Some(told)), Some(decided)) = (&capture.explanation, &capture.decision) else {
         return html! {
             p {
                 "No target was chosen: the request was refused. The message at the top says why; \
@@ -16,53 +17,56 @@ pub(super) fn decision(capture: &Value) -> Markup {
             }
         };
     };
+    let inputs = serde_json::to_string(&capture.inputs).unwrap_or_default();
     html! {
-        p { (sentence(capture)) }
-        @if !flag(told, "/document") {
+        p { (sentence(decided)) }
+        @if !told.document {
             p.muted {
                 "The document of this decision (revision "
-                code { (text(capture, "/decision/revision")) }
+                code { (decided.decision.revision) }
                 ") is not known any more, or a part of the inputs was redacted. So only what the \
                  capture itself holds is shown."
             }
         }
         h3 { "Targets" }
-        p.muted { (visible(text(told, "/order"))) }
-        (targets(list(told, "/targets"), whole(capture, "/status").unwrap_or(0)))
-        @if !list(told, "/rules").is_empty() {
+        p.muted { (visible(&told.order)) }
+        (targets(&told.targets, capture.base.status))
+        @if let Some(rules) = told.rules.as_deref().filter(|rules| !rules.is_empty()) {
             h3 { "Rules" }
-            (rule_table(list(told, "/rules")))
+            (table("Rules", &["Rule", "Condition", "Here", "Leads to"],
+                &html! { @for rule in rules { (rule_row(rule)) } }))
         }
-        @if !list(told, "/otherwise").is_empty() {
+        @if !told.otherwise.is_empty() {
             h3 { "What would have changed it" }
             ul.cap-otherwise {
-                @for one in list(told, "/otherwise") { li { (visible(text(one, "/detail"))) } }
+                @for one in &told.otherwise { li { (visible(&one.detail)) } }
             }
         }
         details {
             summary { "What the decision looked at" }
-            (code(&visible(&pretty(&capture["inputs"].to_string()))))
+            (code(&visible(&pretty(&inputs))))
         }
     }
 }
 
 /// The decision in one sentence.
-fn sentence(capture: &Value) -> Markup {
-    let (alias, rule) = (text(capture, "/decision/alias"), text(capture, "/decision/rule"));
-    let recipe = text(capture, "/decision/recipe");
-    let decided = target(capture, "/decision").unwrap_or_default();
-    let served = target(capture, "/decision/served");
+fn sentence(record: &DecisionRecord) -> Markup {
+    let decision = &record.decision;
+    let first = target(&decision.provider, &decision.model);
+    let served = record.served.as_ref().map(|served| target(&served.provider, &served.model));
     html! {
-        @if rule.is_empty() {
-            "The request named its target."
+        @if let Some(rule) = &decision.rule {
+            @if let Some(alias) = &decision.alias {
+                "Alias " strong { (visible(alias)) } " leads to recipe "
+            } @else { "Recipe " }
+            strong { (visible(&decision.recipe)) } ", where rule " strong { (visible(rule)) }
+            " matched."
         } @else {
-            @if !alias.is_empty() { "Alias " strong { (visible(alias)) } " leads to recipe " }
-            @else { "Recipe " }
-            strong { (visible(recipe)) } ", where rule " strong { (visible(rule)) } " matched."
+            "The request named its target."
         }
-        " First choice: " strong { (decided) } (passed_over(capture, &decided)) ". "
+        " First choice: " strong { (first) } (passed_over(record, &first)) ". "
         @match served {
-            Some(served) if served == decided => "It answered.",
+            Some(served) if served == first => "It answered.",
             Some(served) => { "Answered by: " strong { (served) } "." }
             None => "Nobody answered.",
         }
@@ -70,23 +74,22 @@ fn sentence(capture: &Value) -> Markup {
 }
 
 /// The targets that stand before the first choice in the document and were left out.
-fn passed_over(capture: &Value, decided: &str) -> Markup {
-    let candidates = list(capture, "/decision/candidates");
-    let name = |candidate| target(candidate, "").unwrap_or_default();
-    let before = candidates.iter().take_while(|candidate| name(candidate) != decided);
-    let left_out: Vec<&Value> = before.filter(|one| !flag(one, "/eligible")).collect();
+fn passed_over(DecisionRecord { decision, .. }: &DecisionRecord, first: &str) -> Markup {
+    let candidates = decision.candidates.iter();
+    let named = candidates.map(|one| (target(&one.provider, &one.model), one));
+    let before = named.take_while(|(name, _)| name != first);
     // Another strategy may have taken the first choice anyway.
-    let is_why = text(capture, "/decision/strategy") == "priority";
+    let is_why = decision.strategy == "priority";
     html! {
-        @for (at, one) in left_out.iter().enumerate() {
+        @for (at, (name, one)) in before.filter(|(_, one)| !one.eligible).enumerate() {
             @if at > 0 { ", " } @else if is_why { ", because left out: " } @else { "; left out: " }
-            strong { (name(one)) } " (" (visible(reason(text(one, "/reason")))) ")"
+            strong { (name) } " (" (visible(reason(one.reason.as_deref().unwrap_or_default()))) ")"
         }
     }
 }
 
 /// `status` is that of the answer.
-fn targets(targets: &[Value], status: u64) -> Markup {
+fn targets(targets: &[ExplainedTarget], status: u16) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Targets" {
             table.table {
@@ -102,17 +105,17 @@ fn targets(targets: &[Value], status: u64) -> Markup {
                     @for target in targets {
                         tr {
                             td.num {
-                                @match whole(target, "/place") {
+                                @match target.place {
                                     Some(place) => (place),
                                     None => "–",
                                 }
                             }
-                            th scope="row" { (visible(text(target, "/target"))) }
-                            td { (target_outcome(text(target, "/outcome"), status)) }
+                            th scope="row" { (visible(&target.target)) }
+                            td { (target_outcome(&target.outcome, status)) }
                             td {
-                                (visible(text(target, "/detail")))
-                                @if !text(target, "/measure").is_empty() {
-                                    " " span.muted { (visible(text(target, "/measure"))) }
+                                (visible(&target.detail))
+                                @if let Some(measure) = &target.measure {
+                                    " " span.muted { (visible(measure)) }
                                 }
                             }
                         }
@@ -123,7 +126,7 @@ fn targets(targets: &[Value], status: u64) -> Markup {
     }
 }
 
-fn target_outcome(outcome: &str, status: u64) -> Markup {
+fn target_outcome(outcome: &str, status: u16) -> Markup {
     match outcome {
         "answered" if status >= 400 => badge("warn", "answered with an error"),
         "answered" => badge("ok", "answered"),
@@ -133,38 +136,30 @@ fn target_outcome(outcome: &str, status: u64) -> Markup {
     }
 }
 
-fn rule_table(rules: &[Value]) -> Markup {
-    let headings = ["Rule", "Condition", "Here", "Leads to"];
-    table("Rules", &headings, &html! { @for rule in rules { (rule_row(rule)) } })
-}
-
-fn rule_row(rule: &Value) -> Markup {
-    let signals = rule.get("signals").and_then(Value::as_object);
-    let error = text(rule, "/error");
+fn rule_row(rule: &ExplainedRule) -> Markup {
     html! {
         tr {
-            th scope="row" { (visible(text(rule, "/rule"))) }
+            th scope="row" { (visible(&rule.rule)) }
             td {
-                @match text(rule, "/when") {
-                    "" => span.muted { "always" },
-                    when => code { (visible(when)) },
+                @match &rule.when {
+                    None => span.muted { "always" },
+                    Some(when) => code { (visible(when)) },
                 }
-                @for (name, value) in signals.into_iter().flatten() {
+                @for (name, value) in &rule.signals {
                     div.muted {
-                        (name) ": " (visible(value.as_str().filter(|value| !value.is_empty())
-                            .unwrap_or("none")))
+                        (name) ": " (visible(if value.is_empty() { "none" } else { value }))
                     }
                 }
             }
             td {
-                @if flag(rule, "/taken") { (badge("ok", "decided")) }
-                @else if flag(rule, "/matches") { (badge("", "matches too, comes later")) }
-                @else if !error.is_empty() {
+                @if rule.taken { (badge("ok", "decided")) }
+                @else if rule.matches { (badge("", "matches too, comes later")) }
+                @else if let Some(error) = &rule.error {
                     (badge("warn", "could not be evaluated")) " " (visible(error))
                 }
                 @else { (badge("", "does not match")) }
             }
-            td { (visible(text(rule, "/target"))) }
+            td { (visible(rule.target.as_deref().unwrap_or_default())) }
         }
     }
 }
@@ -174,9 +169,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::captures::fixtures::capture;
 
-    fn decided(strategy: &str) -> Value {
-        json!({"decision": {
+    fn decided(strategy: &str) -> DecisionRecord {
+        let capture = capture(json!({"decision": {
             "provider": "south", "model": "medium", "recipe": "main", "rule": "code",
             "strategy": strategy, "served": {"provider": "south", "model": "medium"},
             "candidates": [
@@ -184,7 +180,8 @@ mod tests {
                 {"provider": "south", "model": "medium", "eligible": true, "reason": null},
                 {"provider": "west", "model": "late", "eligible": false, "reason": "breaker_open"},
             ],
-        }})
+        }}));
+        capture.decision.unwrap()
     }
 
     #[test]

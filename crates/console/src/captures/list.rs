@@ -1,16 +1,16 @@
 //! The list of requests as they end, newest first.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::filters::{COMPARE, ID, ListFilters};
-use super::values::{cost, flag, list, outcome, reason, span, target, text, visible, whole};
+use super::values::{cost, outcome, reason, served, span, target, visible};
 use super::{address, compared};
 use crate::call::PageCall;
 use crate::layout::Tab;
 use crate::pieces::{badge, count, empty, id_link, notice, pager, time};
 use rerouter_base::error::Result;
 use rerouter_core::api::ApiResult;
+use rerouter_records::replay::{Replay, ReplayBase, ReplayList};
 
 /// Requests of a page.
 const PAGE: usize = 50;
@@ -24,7 +24,7 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
             compare => compared(compare, &id),
         });
     }
-    let found = call.get(&filters.asked(call.app.clock.now(), PAGE)).await;
+    let found = call.read(&filters.asked(call.app.clock.now(), PAGE)).await;
     if call.is_fragment() {
         return call.page("Captures", Tab::Captures, rows(&filters, &found?));
     }
@@ -45,7 +45,7 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     call.page("Captures", Tab::Captures, main)
 }
 
-fn listed(filters: &ListFilters, found: Result<Value>) -> Result<Markup> {
+fn listed(filters: &ListFilters, found: Result<ReplayList>) -> Result<Markup> {
     let found = match found {
         // A filter that the API refuses stays in the form, with the reason.
         Err(error) if error.field().is_some() => {
@@ -74,13 +74,11 @@ fn listed(filters: &ListFilters, found: Result<Value>) -> Result<Markup> {
 }
 
 /// The table, and the way to older requests.
-fn rows(filters: &ListFilters, found: &Value) -> Markup {
-    let entries = found.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let next = found.get("next").and_then(Value::as_str);
-    let next = next.map(|next| filters.address(Some(next)));
+fn rows(filters: &ListFilters, found: &ReplayList) -> Markup {
+    let next = found.next.as_ref().map(|next| filters.address(Some(next.as_str())));
     let compare = filters.get(COMPARE);
     html! {
-        @if entries.is_empty() {
+        @if found.data.is_empty() {
             @if next.is_some() {
                 (empty("None among the requests that were looked at.", "Older ones may follow."))
             } @else if filters.is_empty() {
@@ -107,48 +105,50 @@ fn rows(filters: &ListFilters, found: &Value) -> Markup {
                         @if !compare.is_empty() { th scope="col" { "Compare" } }
                     }
                 }
-                tbody { @for entry in entries { (row(entry, compare)) } }
+                tbody { @for entry in &found.data { (row(entry, compare)) } }
             }
         }
-        @if let Some(unreadable) = whole(found, "/unreadable") {
-            p.error { (count(unreadable)) " damaged captures are left out." }
+        @if let Some(unreadable) = found.unreadable {
+            p.error { (count(unreadable as u64)) " damaged captures are left out." }
         }
         (pager(next.as_deref()))
     }
 }
 
 /// `compare` is the capture that another one is chosen for, or empty.
-fn row(entry: &Value, compare: &str) -> Markup {
-    let id = text(entry, "/id");
-    let (asked, rule) = (text(entry, "/model"), text(entry, "/decision/rule"));
-    let served = target(entry, "/served");
+fn row(Replay { base, decision }: &Replay, compare: &str) -> Markup {
+    let (id, served) = (base.id.as_str(), served(base));
     // Another target than the first of the plan.
-    let decided = target(entry, "/decision").filter(|decided| Some(decided) != served.as_ref());
-    let tries = whole(entry, "/attempts").unwrap_or(0);
+    let decided = decision.as_ref().map(|decision| target(&decision.provider, &decision.model));
+    let decided = decided.filter(|decided| Some(decided) != served.as_ref());
     html! {
         tr {
-            td { a href=(address(id, "")) { (time(text(entry, "/created_at"))) } }
-            td { (outcome(entry)) }
+            td { a href=(address(id, "")) { (time(&base.created_at.to_string())) } }
+            td { (outcome(base)) }
             td.cap-target {
-                span { (visible(if asked.is_empty() { "–" } else { asked })) }
+                span { (visible(base.model.as_deref().filter(|m| !m.is_empty()).unwrap_or("–"))) }
                 @if let Some(served) = &served { " → " span { (served) } }
                 @if let Some(decided) = &decided {
                     @let before = if served.is_some() { " instead of " } else { " → " };
                     span.muted { (before) (decided) }
                 }
-                @if !rule.is_empty() { " " span.muted { "by " (visible(rule)) } }
-                @for left_out in list(entry, "/decision/left_out") {
-                    @let (name, why) = (target(left_out, ""), text(left_out, "/reason"));
-                    " " (badge("warn", &format!("without {}: {}", name.unwrap_or_default(),
-                        visible(reason(why)))))
+                @if let Some(decision) = decision {
+                    @if let Some(rule) = &decision.rule {
+                        " " span.muted { "by " (visible(rule)) }
+                    }
+                    @for out in &decision.left_out {
+                        @let name = target(&out.provider, &out.model);
+                        @let why = visible(reason(&out.reason));
+                        " " (badge("warn", &format!("without {name}: {why}")))
+                    }
                 }
-                (marks(entry))
+                (marks(base))
             }
-            td.num { (tokens(entry)) }
-            td.num { (cost(entry, "/cost_usd")) }
-            td.num { (span(entry, "/latency/ttft_ms")) }
-            td.num { (span(entry, "/latency/total_ms")) }
-            td.num { (tries) }
+            td.num { (tokens(base)) }
+            td.num { (cost(base.cost_usd)) }
+            td.num { (span(base.latency.ttft_ms)) }
+            td.num { (span(Some(base.latency.total_ms))) }
+            td.num { (base.attempts) }
             @if !compare.is_empty() {
                 td { @if id != compare { a href=(compared(compare, id)) { "compare" } } }
             }
@@ -157,12 +157,12 @@ fn row(entry: &Value, compare: &str) -> Markup {
 }
 
 /// What is special about a request.
-pub(super) fn marks(entry: &Value) -> Markup {
+pub(super) fn marks(base: &ReplayBase) -> Markup {
     let marks = [
-        (!text(entry, "/replay_of").is_empty(), "replay"),
-        (!text(entry, "/shadow_of").is_empty(), "shadow"),
-        (flag(entry, "/imported"), "imported"),
-        (flag(entry, "/stream"), "streamed"),
+        (base.replay_of.is_some(), "replay"),
+        (base.shadow_of.is_some(), "shadow"),
+        (base.imported, "imported"),
+        (base.stream, "streamed"),
     ];
     html! {
         @for (_, mark) in marks.iter().filter(|(is, _)| *is) { " " (badge("info", mark)) }
@@ -170,17 +170,10 @@ pub(super) fn marks(entry: &Value) -> Markup {
 }
 
 /// Tokens of prompt and answer.
-pub(super) fn tokens(entry: &Value) -> String {
-    let of = |pointer| whole(entry, pointer).map_or_else(|| "–".to_owned(), count);
-    match entry.get("usage").filter(|usage| !usage.is_null()) {
-        None => "–".to_owned(),
-        Some(_) => format!(
-            "{}{} + {}",
-            if flag(entry, "/usage/estimated") { "≈ " } else { "" },
-            of("/usage/prompt_tokens"),
-            of("/usage/completion_tokens")
-        ),
-    }
+pub(super) fn tokens(base: &ReplayBase) -> String {
+    let Some(usage) = base.usage else { return "–".to_owned() };
+    let about = if usage.estimated { "≈ " } else { "" };
+    format!("{about}{} + {}", count(usage.prompt_tokens), count(usage.completion_tokens))
 }
 
 #[cfg(test)]
@@ -188,13 +181,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::captures::fixtures::listed;
 
     #[test]
     fn a_row_says_which_target_was_left_out() {
-        let entry = json!({"id": "req_1", "status": 200, "state": "completed", "model": "auto",
-            "served": {"provider": "south", "model": "medium"},
-            "decision": {"provider": "south", "model": "medium", "rule": "code", "left_out": [
-                {"provider": "north", "model": "<big>", "reason": "cooldown"}]}});
+        let entry = listed(json!({"decision": {"left_out": [
+            {"provider": "north", "model": "<big>", "reason": "cooldown"}]}}));
         let shown = row(&entry, "").into_string();
         assert!(shown.contains("without north/&lt;big&gt;: pause"), "{shown}");
     }

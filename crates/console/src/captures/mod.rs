@@ -7,6 +7,8 @@ mod curl;
 mod decision;
 mod diff;
 mod filters;
+#[cfg(test)]
+mod fixtures;
 pub(super) mod list;
 pub(super) mod one;
 pub(super) mod text;

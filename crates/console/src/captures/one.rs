@@ -2,7 +2,7 @@
 
 use http::header::HOST;
 use http::{Method, StatusCode};
-use maud::{Markup, html};
+use maud::{Markup, Render, html};
 use serde_json::Value;
 
 use super::conversation::conversation;
@@ -10,9 +10,9 @@ use super::curl::curl;
 use super::decision::decision;
 use super::filters::COMPARE;
 use super::list::{marks, tokens};
-use super::text::{beginning, body, size};
+use super::text::{CaptureSide, beginning, size};
 use super::timeline::timeline;
-use super::values::{cost, flag, list, outcome, span, target, text, visible};
+use super::values::{cost, outcome, served, span, visible};
 use super::{address, compared};
 use crate::call::PageCall;
 use crate::layout::Tab;
@@ -20,6 +20,9 @@ use crate::pieces::{code, confirm_form, copy, id_link, notice, prose, short_id, 
 use rerouter_base::error::Kind;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::key::KeyRecord;
+use rerouter_records::replay::{CaptureRecord, Replay, ReplayList};
+use rerouter_records::user::UserRecord;
 
 /// Replays and shadows that are listed.
 const COPIES: usize = 20;
@@ -28,16 +31,16 @@ const COPIES: usize = 20;
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     let id = call.param(0);
     let path = format!("/v1/router/replay/{}?with=conversation,explanation", encode(&id));
-    let capture = match call.get(&path).await {
+    let capture: CaptureRecord = match call.read(&path).await {
         Err(error) if error.kind() == Kind::NotFound => return absent(&call),
         found => found?,
     };
-    let id = text(&capture, "/id");
-    let copies = async |of: &str| {
-        call.get(&format!("/v1/router/replay?{of}={}&limit={COPIES}", encode(id))).await
-    };
-    let (replays, shadows) = (copies("replay_of").await?, copies("shadow_of").await?);
-    let copies = [list(&replays, "/data"), list(&shadows, "/data")].concat();
+    let id = capture.base.id.as_str();
+    let mut copies = Vec::new();
+    for of in ["replay_of", "shadow_of"] {
+        let path = format!("/v1/router/replay?{of}={}&limit={COPIES}", encode(id));
+        copies.extend(call.read::<ReplayList>(&path).await?.data);
+    }
     let base = base(&call);
     let names = Names::read(&call, &capture).await;
     let main = html! {
@@ -114,66 +117,61 @@ struct Names {
 }
 
 impl Names {
-    async fn read(call: &PageCall<'_>, capture: &Value) -> Names {
-        let name = async |path: &str, id: &str, field: &str| {
-            let found = call.get(&format!("{path}/{}", encode(id))).await;
-            found.map_or_else(|_| String::new(), |found| text(&found, field).to_owned())
+    async fn read(call: &PageCall<'_>, capture: &CaptureRecord) -> Names {
+        let user = async {
+            let path = format!("/v1/users/{}", encode(capture.base.user.as_str()));
+            call.read::<UserRecord>(&path).await.ok()?.email
         };
-        let [user, key] = ["/user", "/key"].map(|of| text(capture, of));
+        let key = async {
+            let path = format!("/v1/router/keys/{}", encode(capture.base.key.as_ref()?.as_str()));
+            Some(call.read::<KeyRecord>(&path).await.ok()?.name)
+        };
         Names {
-            user: match call.is_admin() {
-                true => name("/v1/users", user, "/email").await,
-                false => String::new(),
-            },
-            key: match key.is_empty() {
-                true => String::new(),
-                false => name("/v1/router/keys", key, "/name").await,
-            },
+            user: if call.is_admin() { user.await.unwrap_or_default() } else { String::new() },
+            key: key.await.unwrap_or_default(),
         }
     }
 }
 
-fn facts(capture: &Value, names: &Names, is_admin: bool) -> Markup {
-    let served = target(capture, "/served");
-    let error = text(capture, "/error");
+fn facts(capture: &CaptureRecord, names: &Names, is_admin: bool) -> Markup {
+    let base = &capture.base;
     let at = |folder: &str, id: &str| format!("/console/{folder}/{}", encode(id));
-    let [agent, user, key, revision] =
-        ["/agent", "/user", "/key", "/decision/revision"].map(|of| text(capture, of));
+    let user = base.user.as_str();
     let ids = [
-        ("Id", text(capture, "/id")),
-        ("Client's id", text(capture, "/client_request_id")),
-        ("Trace", text(capture, "/trace_id")),
+        ("Id", base.id.as_str()),
+        ("Client's id", capture.client_request_id.as_deref().unwrap_or_default()),
+        ("Trace", capture.trace_id.as_deref().unwrap_or_default()),
     ];
     html! {
         div.card {
             p.row.cap-head {
-                (outcome(capture))
-                strong { (visible(text(capture, "/model"))) }
-                @if let Some(served) = served { "→ " strong { (served) } }
-                (marks(capture))
+                (outcome(base))
+                strong { (visible(base.model.as_deref().unwrap_or_default())) }
+                @if let Some(served) = served(base) { "→ " strong { (served) } }
+                (marks(base))
             }
-            @if !error.is_empty() { p.error { (prose(&visible(error))) } }
+            @if let Some(error) = &capture.error { p.error { (prose(&visible(error))) } }
             dl.cap-facts {
-                (fact("Time", &time(text(capture, "/created_at"))))
-                (fact("Tokens", &html! { (tokens(capture)) }))
-                (fact("Cost", &html! { (cost(capture, "/cost_usd")) }))
-                (fact("First token", &html! { (span(capture, "/latency/ttft_ms")) }))
-                (fact("Total", &html! { (span(capture, "/latency/total_ms")) }))
-                (fact("Endpoint", &html! { (text(capture, "/endpoint")) }))
+                (fact("Time", &time(&base.created_at.to_string())))
+                (fact("Tokens", &tokens(base)))
+                (fact("Cost", &cost(base.cost_usd)))
+                (fact("First token", &span(base.latency.ttft_ms)))
+                (fact("Total", &span(Some(base.latency.total_ms))))
+                (fact("Endpoint", &base.endpoint))
                 (fact("User", &html! {
                     @if is_admin { (id_link(&at("users", user), user)) }
                     @else { span.mono { (short_id(user)) } }
                     " " (visible(&names.user))
                 }))
-                @if !key.is_empty() {
+                @if let Some(key) = base.key.as_ref().map(|key| key.as_str()) {
                     (fact("Key", &html! {
                         (id_link(&at("keys", key), key)) " " (visible(&names.key))
                     }))
                 }
-                @if !revision.is_empty() {
-                    (fact("Revision", &html! { span.mono { (revision) } }))
+                @if let Some(decided) = &capture.decision {
+                    (fact("Revision", &html! { span.mono { (decided.decision.revision) } }))
                 }
-                @if !agent.is_empty() {
+                @if let Some(agent) = &base.agent {
                     (fact("Agent", &id_link(&at("agents", agent), agent)))
                 }
                 @for (name, id) in ids.iter().filter(|(_, id)| !id.is_empty()) {
@@ -184,15 +182,15 @@ fn facts(capture: &Value, names: &Names, is_admin: bool) -> Markup {
     }
 }
 
-fn fact(name: &str, value: &Markup) -> Markup {
+fn fact(name: &str, value: &impl Render) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
 /// Buttons; those that ask the gateway again need the script.
-fn actions(capture: &Value, base: &str) -> Markup {
-    let id = text(capture, "/id");
+fn actions(capture: &CaptureRecord, base: &str) -> Markup {
+    let (id, is_replayable) = (capture.base.id.as_str(), capture.base.replayable);
     let reroute = format!("/v1/router/replay/{}/reroute", encode(id));
-    let refusal = match text(capture, "/not_replayable") {
+    let refusal = match capture.base.not_replayable.as_deref().unwrap_or_default() {
         "not_captured" => "The request's body was not kept, so it cannot run again.",
         "truncated" => "The request's body was cut off, so it cannot run again.",
         "redacted" => "The request was redacted, so it cannot run again.",
@@ -201,7 +199,7 @@ fn actions(capture: &Value, base: &str) -> Markup {
     let then = address(id, "/compare/");
     html! {
         div.row.cap-actions {
-            @if flag(capture, "/replayable") {
+            @if is_replayable {
                 button.primary type="button" hidden data-reroute=(reroute) data-then=(then) {
                     "Reroute"
                 }
@@ -217,7 +215,7 @@ fn actions(capture: &Value, base: &str) -> Markup {
                 (labelled_copy("Copy as curl", &command))
             }
         }
-        @if flag(capture, "/replayable") {
+        @if is_replayable {
             p.hint {
                 "Reroute sends the request again under the live document, which costs what the \
                  provider charges. A dry run only decides."
@@ -232,32 +230,32 @@ fn labelled_copy(label: &str, text: &str) -> Markup {
 }
 
 /// The original, the replays and the shadow, each with the way to compare.
-fn related(capture: &Value, copies: &[Value]) -> Markup {
-    let id = text(capture, "/id");
-    let originals = [("replay of", "/replay_of"), ("shadow of", "/shadow_of")];
-    let originals = originals.map(|(what, pointer)| (what, text(capture, pointer)));
+fn related(capture: &CaptureRecord, copies: &[Replay]) -> Markup {
+    let base = &capture.base;
+    let originals = [("replay of", &base.replay_of), ("shadow of", &base.shadow_of)];
+    let link = |id: &str| id_link(&address(id, ""), id);
     let compare = |a: &str, b: &str| html! { a href=(compared(a, b)) { "compare" } };
     html! {
-        @for (what, original) in originals.iter().filter(|(_, original)| !original.is_empty()) {
-            (notice("info", &html! {
-                p {
-                    "This is a " (what) " " (id_link(&address(original, ""), original)) ": "
-                    (compare(original, id))
-                }
-            }))
+        @for (what, original) in originals {
+            @if let Some(original) = original.as_ref().map(|id| id.as_str()) {
+                (notice("info", &html! {
+                    p {
+                        "This is a " (what) " " (link(original)) ": "
+                        (compare(original, base.id.as_str()))
+                    }
+                }))
+            }
         }
         @if !copies.is_empty() {
             section aria-labelledby="copies" {
                 h2 #copies { "Replays and shadow" }
                 ul {
-                    @for copy in copies {
-                        @let own = text(copy, "/id");
+                    @for Replay { base: copy, .. } in copies {
                         li {
-                            (id_link(&address(own, ""), own)) " "
-                            (time(text(copy, "/created_at"))) " "
-                            (target(copy, "/served").unwrap_or_default()) " "
-                            (outcome(copy)) (marks(copy)) " " (cost(copy, "/cost_usd")) " "
-                            (compare(id, own))
+                            (link(copy.id.as_str())) " " (time(&copy.created_at.to_string())) " "
+                            (served(copy).unwrap_or_default()) " "
+                            (outcome(copy)) (marks(copy)) " " (cost(copy.cost_usd)) " "
+                            (compare(base.id.as_str(), copy.id.as_str()))
                         }
                     }
                 }
@@ -267,16 +265,14 @@ fn related(capture: &Value, copies: &[Value]) -> Markup {
 }
 
 /// One side as bytes: headers and body.
-fn raw(capture: &Value, side: &str, title: &str) -> Markup {
-    let id = text(capture, "/id");
-    let headers = capture.pointer(&format!("/{side}/headers")).and_then(Value::as_object);
-    let lines: Vec<String> = headers
-        .into_iter()
-        .flatten()
-        .map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or_default()))
-        .collect();
-    let body = body(capture, side);
-    let is_text = text_kept(capture, side);
+fn raw(capture: &CaptureRecord, name: &str, title: &str) -> Markup {
+    let id = capture.base.id.as_str();
+    let Some(side) = CaptureSide::of(capture, name) else { return html! {} };
+    let header = |(name, value): (&String, &Value)| {
+        format!("{name}: {}", value.as_str().unwrap_or_default())
+    };
+    let lines: Vec<String> = side.headers.iter().map(header).collect();
+    let body = side.body();
     html! {
         details.cap-raw {
             summary {
@@ -288,20 +284,16 @@ fn raw(capture: &Value, side: &str, title: &str) -> Markup {
                 None => p.muted { "No body was kept." },
                 Some(body) => {
                     h3 { "Body" }
-                    @if !is_text {
+                    @if side.text.is_none() {
                         p.muted { "These bytes are no text, or were put together from a stream." }
                     }
-                    @if flag(capture, &format!("/{side}/truncated")) {
+                    @if side.is_truncated {
                         p.muted { "It was cut off when it was captured." }
                     }
-                    p { a href=(address(id, &format!("/raw/{side}"))) download { "Download" } }
-                    (beginning(id, side, &String::from_utf8_lossy(body)))
+                    p { a href=(address(id, &format!("/raw/{name}"))) download { "Download" } }
+                    (beginning(id, name, &String::from_utf8_lossy(body)))
                 }
             }
         }
     }
-}
-
-fn text_kept(capture: &Value, side: &str) -> bool {
-    capture.pointer(&format!("/{side}/body")).is_some_and(Value::is_string)
 }

@@ -6,16 +6,18 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::{HeaderValue, Response};
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::address;
-use super::values::{pretty, text, visible};
+use super::values::{pretty, visible};
 use crate::answer::protect;
 use crate::call::PageCall;
 use crate::layout::Tab;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::conversation::Conversation;
+use rerouter_records::replay::CaptureRecord;
 
 /// Bytes of a text that a page begins with.
 pub(super) const BEGINNING: usize = 8 << 10;
@@ -56,9 +58,10 @@ pub(super) fn size(bytes: usize) -> String {
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     let (id, part) = (call.param(0), call.query("part").unwrap_or_default());
     let from = call.query("from").and_then(|from| from.parse().ok()).unwrap_or(0);
-    let with = if body_side(&part).is_some() { "" } else { "?with=conversation" };
-    let capture = call.get(&format!("/v1/router/replay/{}{with}", encode(&id))).await?;
-    let found = find(&capture, &part).ok_or_else(|| Error::not_found("text"))?;
+    let is_body = matches!(part.as_str(), "request" | "response");
+    let with = if is_body { "" } else { "?with=conversation" };
+    let path = format!("/v1/router/replay/{}{with}", encode(&id));
+    let found = find(&call.read(&path).await?, &part).ok_or_else(|| Error::not_found("text"))?;
     let shown = piece(&id, &part, &found, (from, PIECE));
     if call.is_fragment() {
         return call.page("Text", Tab::Captures, shown);
@@ -70,51 +73,71 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     call.page("Text of a request", Tab::Captures, main)
 }
 
-/// `request` or `response`, if a part is one of the bodies.
-fn body_side(part: &str) -> Option<&'static str> {
-    ["request", "response"].into_iter().find(|side| *side == part)
-}
-
 /// A text of a capture: `request` and `response` are the bodies; `/system/0` and the like are JSON
 /// pointers into the conversation's request, behind `answer:` into its answer.
-fn find(capture: &Value, part: &str) -> Option<String> {
-    if let Some(side) = body_side(part) {
-        return body(capture, side).map(|body| String::from_utf8_lossy(&body).into_owned());
+fn find(capture: &CaptureRecord, part: &str) -> Option<String> {
+    if let Some(side) = CaptureSide::of(capture, part) {
+        return side.body().map(|body| String::from_utf8_lossy(&body).into_owned());
     }
+    let Conversation { request, answer } = capture.conversation.as_ref()?;
     let (side, pointer) = match part.strip_prefix("answer:") {
-        Some(pointer) => ("/conversation/answer", pointer),
-        None => ("/conversation/request", part),
+        Some(pointer) => (serde_json::to_value(answer), pointer),
+        None => (serde_json::to_value(request), part),
     };
-    let found = capture.pointer(side)?.pointer(pointer)?;
-    said(found).map(str::to_owned)
+    let side = side.ok()?;
+    let found = side.pointer(pointer)?;
+    let text = |name| found.get(name)?.as_str();
+    found.as_str().or_else(|| text("text")).or_else(|| text("arguments")).map(str::to_owned)
 }
 
-/// The text of a part of a conversation.
-pub(super) fn said(part: &Value) -> Option<&str> {
-    part.as_str().or_else(|| part.get("text")?.as_str()).or_else(|| part.get("arguments")?.as_str())
+/// What a capture has of the request or of the answer.
+pub(super) struct CaptureSide<'a> {
+    pub(super) headers: &'a Map<String, Value>,
+    pub(super) text: Option<&'a str>,
+    base64: Option<&'a str>,
+    /// The answer put together where its stream was not kept.
+    assembled: Option<&'a Value>,
+    pub(super) is_truncated: bool,
 }
 
-/// A body as it was kept, or the answer put together where its stream was not.
-pub(super) fn body(capture: &Value, side: &str) -> Option<Vec<u8>> {
-    let kept = capture.get(side)?;
-    if let Some(text) = kept.get("body").and_then(Value::as_str) {
-        return Some(text.as_bytes().to_vec());
+impl CaptureSide<'_> {
+    pub(super) fn of<'a>(capture: &'a CaptureRecord, side: &str) -> Option<CaptureSide<'a>> {
+        let CaptureRecord { request, response, .. } = capture;
+        match side {
+            "request" => Some(CaptureSide {
+                headers: &request.headers,
+                text: request.body.as_deref(),
+                base64: request.body_base64.as_deref(),
+                assembled: None,
+                is_truncated: request.truncated,
+            }),
+            "response" => Some(CaptureSide {
+                headers: &response.headers,
+                text: response.body.as_deref(),
+                base64: response.body_base64.as_deref(),
+                assembled: Some(&response.assembled).filter(|assembled| !assembled.is_null()),
+                is_truncated: response.truncated,
+            }),
+            _ => None,
+        }
     }
-    if let Some(coded) = kept.get("body_base64").and_then(Value::as_str) {
-        return STANDARD.decode(coded).ok();
+
+    pub(super) fn body(&self) -> Option<Vec<u8>> {
+        match (self.text, self.base64) {
+            (Some(text), _) => Some(text.as_bytes().to_vec()),
+            (None, Some(base64)) => STANDARD.decode(base64).ok(),
+            (None, None) => Some(pretty(&self.assembled?.to_string()).into_owned().into_bytes()),
+        }
     }
-    let assembled = kept.get("assembled").filter(|assembled| !assembled.is_null())?;
-    Some(pretty(&assembled.to_string()).into_owned().into_bytes())
 }
 
 /// `GET /console/captures/{id}/raw/{side}`: a body as a file. It is foreign, so it is never shown
 /// as a page.
 pub(crate) async fn download(call: PageCall<'_>) -> ApiResult {
     let (id, side) = (call.param(0), call.param(1));
-    let side = body_side(&side).ok_or_else(|| Error::not_found("body"))?;
-    let capture = call.get(&format!("/v1/router/replay/{}", encode(&id))).await?;
-    let body = body(&capture, side).ok_or_else(|| Error::not_found("body"))?;
-    file(text(&capture, "/id"), side, body)
+    let capture = call.read(&format!("/v1/router/replay/{}", encode(&id))).await?;
+    let body = CaptureSide::of(&capture, &side).and_then(|side| side.body());
+    file(capture.base.id.as_str(), &side, body.ok_or_else(|| Error::not_found("body"))?)
 }
 
 fn file(id: &str, side: &str, body: Vec<u8>) -> Result<Response<Bytes>> {
@@ -134,17 +157,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::captures::fixtures::capture;
 
     #[test]
     fn bodies_and_parts_are_found() {
-        let capture = json!({
+        let capture = capture(json!({
             "request": {"body": null, "body_base64": "PP8+"},
             "response": {"body": null, "assembled": {"a": 1}},
             "conversation": {
-                "request": {"system": ["be"], "messages": [{"content": [{"text": "hi"}]}]},
-                "answer": {"content": [{"arguments": "{}"}]},
+                "request": {"system": ["be"], "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "hi"}]}]},
+                "answer": {"content": [
+                    {"type": "tool_call", "id": "", "name": "", "arguments": "{}"}]},
             },
-        });
+        }));
         for (part, found) in [
             ("request", Some("<\u{fffd}>")),
             ("response", Some("{\n  \"a\": 1\n}")),

@@ -1,10 +1,10 @@
 //! The way of one request as bars over its time.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::values::{list, number, outcome, span, target, text, visible, whole};
+use super::values::{outcome, target, visible};
 use crate::pieces::{badge, duration_ms};
+use rerouter_records::replay::CaptureRecord;
 
 /// Units of a bar.
 const WIDTH: f64 = 1000.0;
@@ -22,41 +22,34 @@ struct TimelineStep {
 }
 
 /// The attempts one after another, up to the end of the request.
-fn steps(capture: &Value) -> Vec<TimelineStep> {
-    let total = number(capture, "/latency/total_ms").unwrap_or(0.0);
-    let attempts = list(capture, "/decision/attempts");
-    let took = |attempt: &Value| number(attempt, "/duration_ms").unwrap_or(0.0);
-    let routing = number(capture, "/latency/routing_us").map(|us| us / 1_000.0);
+fn steps(capture: &CaptureRecord) -> Vec<TimelineStep> {
+    let latency = capture.base.latency;
+    let total = latency.total_ms as f64;
+    let attempts = capture.decision.as_ref().map_or(&[][..], |decision| &decision.attempts);
+    let routing = latency.routing_us as f64 / 1_000.0;
     // What comes before the first attempt is what is left of the whole, in whole milliseconds.
-    let rest = total - attempts.iter().map(took).sum::<f64>();
-    let mut at = rest.max(routing.unwrap_or(0.0));
-    let is_decided = capture.get("decision").is_some_and(|decision| !decision.is_null());
-    let mut steps = vec![TimelineStep {
-        name: if is_decided { "Received and decided" } else { "Received and refused" }.to_owned(),
-        from: 0.0,
-        to: if attempts.is_empty() { total } else { at },
-        kind: "",
-        said: routing
-            .filter(|_| is_decided)
-            .map(|ms| format!("the decision took {}", duration_ms(ms)))
-            .unwrap_or_default(),
-    }];
+    let rest = total - attempts.iter().map(|attempt| attempt.duration_ms as f64).sum::<f64>();
+    let mut at = rest.max(routing);
+    let (name, said) = match &capture.decision {
+        Some(_) => ("Received and decided", format!("the decision took {}", duration_ms(routing))),
+        None => ("Received and refused", String::new()),
+    };
+    let to = if attempts.is_empty() { total } else { at };
+    let mut steps = vec![TimelineStep { name: name.to_owned(), from: 0.0, to, kind: "", said }];
     for attempt in attempts {
         let from = at;
-        at += took(attempt);
-        let error = text(attempt, "/error");
-        let status = whole(attempt, "/status").map(|status| format!("status {status}"));
-        let node = Some(text(attempt, "/node")).filter(|node| !node.is_empty());
-        let node = node.map(|node| format!("node {}", visible(node)));
-        let error_words =
-            (!error.is_empty()).then(|| visible(&error.replace('_', " ")).into_owned());
-        let said: Vec<String> = [status, error_words, node].into_iter().flatten().collect();
+        at += attempt.duration_ms as f64;
+        let status = attempt.status.map(|status| format!("status {status}"));
+        let node = attempt.node.as_ref().map(|node| format!("node {}", visible(node)));
+        let error = attempt.error.as_ref();
+        let error = error.map(|error| visible(&error.replace('_', " ")).into_owned());
+        let said: Vec<String> = [status, error, node].into_iter().flatten().collect();
         steps.push(TimelineStep {
-            name: target(attempt, "").unwrap_or_default(),
+            name: target(&attempt.provider, &attempt.model),
             from,
             to: at,
-            kind: match whole(attempt, "/status") {
-                _ if !error.is_empty() => "bad",
+            kind: match attempt.status {
+                _ if attempt.error.is_some() => "bad",
                 Some(400..) => "warn",
                 _ => "ok",
             },
@@ -66,11 +59,12 @@ fn steps(capture: &Value) -> Vec<TimelineStep> {
     steps
 }
 
-pub(super) fn timeline(capture: &Value) -> Markup {
+pub(super) fn timeline(capture: &CaptureRecord) -> Markup {
     let steps = steps(capture);
+    let latency = capture.base.latency;
     let end = steps.last().map_or(0.0, |last| last.to);
-    let total = number(capture, "/latency/total_ms").unwrap_or(0.0).max(end);
-    let first = number(capture, "/latency/ttft_ms");
+    let total = (latency.total_ms as f64).max(end);
+    let first = latency.ttft_ms.map(|ms| ms as f64);
     html! {
         div.scroll tabindex="0" role="region" aria-label="Steps" {
             table.table.cap-timeline {
@@ -110,8 +104,8 @@ pub(super) fn timeline(capture: &Value) -> Markup {
                     tr {
                         th scope="row" { "End" }
                         td { (mark(total, total)) }
-                        td.num { (span(capture, "/latency/total_ms")) }
-                        td { (outcome(capture)) }
+                        td.num { (duration_ms(latency.total_ms as f64)) }
+                        td { (outcome(&capture.base)) }
                     }
                 }
             }
@@ -149,12 +143,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::captures::fixtures::capture;
 
     #[test]
     fn attempts_follow_each_other_up_to_the_end() {
         let answered = |status: u64| {
-            json!({"latency": {"total_ms": 9}, "status": status, "state": "completed",
-                "decision": {"attempts": [{"provider": "p", "model": "m", "status": status}]}})
+            capture(json!({"latency": {"total_ms": 9}, "status": status,
+                "decision": {"attempts": [{"provider": "p", "model": "m", "status": status,
+                    "duration_ms": 0}]}}))
         };
         assert_eq!(steps(&answered(400))[1].kind, "warn");
         let shown = timeline(&answered(400)).into_string();
@@ -164,12 +160,11 @@ mod tests {
             json!({"provider": "p", "model": model, "status": 503, "error": error,
                 "duration_ms": ms})
         };
-        let capture = json!({
-            "state": "completed",
+        let capture = capture(json!({
             "latency": {"routing_us": 120, "ttft_ms": 260, "total_ms": 400},
             "decision": {"attempts": [attempt("a", 90, Some("server_error")),
                 attempt("b", 300, None)]},
-        });
+        }));
         let steps = steps(&capture);
         let spans: Vec<(f64, f64)> = steps.iter().map(|step| (step.from, step.to)).collect();
         assert_eq!(spans, [(0.0, 10.0), (10.0, 100.0), (100.0, 400.0)]);
@@ -183,13 +178,13 @@ mod tests {
 
     #[test]
     fn odd_times_stay_within_the_bar() {
-        for capture in [
-            json!({}),
+        for with in [
+            json!({"latency": {"total_ms": 0}, "decision": null}),
             json!({"latency": {"total_ms": 5, "ttft_ms": 9},
                 "decision": {"attempts": [{"provider": "<p>", "model": "m\u{202e}",
                     "duration_ms": 50}]}}),
         ] {
-            let html = timeline(&capture).into_string();
+            let html = timeline(&capture(with)).into_string();
             assert!(!html.contains("NaN") && !html.contains("<p>") && !html.contains("\u{202e}"));
             for width in html.split("width=\"").skip(1) {
                 let width: f64 = width.split('"').next().unwrap().parse().unwrap();

@@ -1,47 +1,31 @@
-//! Values of the API's JSON, as pages show them.
+//! Values of captures, as pages show them.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use maud::{Markup, html};
+use maud::Markup;
 use serde_json::Value;
 
 use crate::pieces::{badge, duration_ms, money};
+use rerouter_records::replay::{CaptureState, ReplayBase};
 
-/// The text at a JSON pointer; empty where there is none.
-pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+/// `provider/model`.
+pub(super) fn target(provider: &str, model: &str) -> String {
+    visible(&format!("{provider}/{model}")).into_owned()
 }
 
-pub(super) fn number(value: &Value, pointer: &str) -> Option<f64> {
-    value.pointer(pointer)?.as_f64()
+/// The target that answered.
+pub(super) fn served(base: &ReplayBase) -> Option<String> {
+    base.served.as_ref().map(|served| target(&served.provider, &served.model))
 }
 
-pub(super) fn whole(value: &Value, pointer: &str) -> Option<u64> {
-    value.pointer(pointer)?.as_u64()
+/// A span in milliseconds; a dash where there is none.
+pub(super) fn span(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "–".to_owned(), |ms| duration_ms(ms as f64))
 }
 
-pub(super) fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-pub(super) fn flag(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
-}
-
-/// `provider/model` of an object at a pointer.
-pub(super) fn target(value: &Value, pointer: &str) -> Option<String> {
-    let found = value.pointer(pointer).filter(|found| found.is_object())?;
-    Some(visible(&format!("{}/{}", text(found, "/provider"), text(found, "/model"))).into_owned())
-}
-
-/// A span in milliseconds at a pointer; a dash where there is none.
-pub(super) fn span(value: &Value, pointer: &str) -> String {
-    number(value, pointer).map_or_else(|| "–".to_owned(), duration_ms)
-}
-
-pub(super) fn cost(value: &Value, pointer: &str) -> String {
-    number(value, pointer).map_or_else(|| "–".to_owned(), money)
+pub(super) fn cost(usd: Option<f64>) -> String {
+    usd.map_or_else(|| "–".to_owned(), money)
 }
 
 /// Why a target was left out, in a few words.
@@ -60,15 +44,16 @@ pub(super) fn reason(word: &str) -> &str {
 }
 
 /// How a request ended.
-pub(super) fn outcome(summary: &Value) -> Markup {
-    let (status, state) = (whole(summary, "/status").unwrap_or(0), text(summary, "/state"));
-    let kind = match (status, state) {
-        (200..300, "completed") => "ok",
-        (_, "aborted") | (400..500, _) => "warn",
+pub(super) fn outcome(base: &ReplayBase) -> Markup {
+    let kind = match (base.status, base.state) {
+        (200..300, CaptureState::Completed) => "ok",
+        (_, CaptureState::Aborted) | (400..500, _) => "warn",
         _ => "bad",
     };
-    let word = if state == "completed" { String::new() } else { format!(" {state}") };
-    html! { (badge(kind, &format!("{status}{word}"))) }
+    match base.state {
+        CaptureState::Completed => badge(kind, &base.status.to_string()),
+        state => badge(kind, &format!("{} {}", base.status, state.as_str())),
+    }
 }
 
 /// The text with every character visible that could hide or reorder others. Line breaks and tabs
