@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use maud::Markup;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -231,6 +231,11 @@ pub(super) fn request(
     let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
     // What does not fit into a path names nothing.
     request.body(body).map_err(|_| Error::not_found("path"))
+}
+
+/// The record of an answer of the API.
+pub(super) fn record<T: DeserializeOwned>(answer: &Response<Bytes>) -> Result<T> {
+    serde_json::from_slice(answer.body()).map_err(Error::internal)
 }
 
 fn not_for_pages(route: &Route) -> Error {

@@ -8,15 +8,14 @@ use serde_json::Value;
 use super::call::PageCall;
 use super::layout::Tab;
 use super::pieces;
-use rerouter_base::error::Error;
+use rerouter_base::error::{Error, Result};
 use rerouter_core::api::ApiResult;
+use rerouter_records::model::{ModelList, ModelRecord};
+use rerouter_records::replay::DecisionRecord;
 
 /// `GET /console/playground?model=`
 pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
-    let listed = call.get("/v1/models").await?;
-    let models = listed.get("data").and_then(Value::as_array).into_iter().flatten();
-    let names: Vec<String> =
-        models.filter_map(|model| model.get("id")?.as_str()).map(str::to_owned).collect();
+    let names = models(&call).await?;
     let asked = call.query("model").filter(|model| !model.is_empty());
     let first = asked.or_else(|| names.first().cloned()).unwrap_or_default();
     let main = html! {
@@ -26,6 +25,14 @@ pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
         (chat(&names, &first))
     };
     call.page("Playground", Tab::Playground, main)
+}
+
+/// The names of the models that the caller may ask for.
+pub(super) async fn models(call: &PageCall<'_>) -> Result<Vec<String>> {
+    let (ModelList::OpenAi { data, .. } | ModelList::Anthropic { data, .. }) =
+        call.read("/v1/models").await?;
+    let name = |(ModelRecord::OpenAi { id, .. } | ModelRecord::Anthropic { id, .. })| id;
+    Ok(data.into_iter().map(name).collect())
 }
 
 /// A chat with a model of these.
@@ -72,51 +79,36 @@ pub(super) async fn decide(call: PageCall<'_>) -> ApiResult {
     let request: Value = serde_json::from_str(sent.text("request"))
         .map_err(|wrong| Error::invalid("request", format!("request must be JSON: {wrong}.")))?;
     let decided = call.call(Method::POST, "/v1/router/decide", Some(&request)).await?;
+    let decided = serde_json::from_value(decided).map_err(Error::internal)?;
     call.fragment(StatusCode::OK, decision(&decided))
 }
 
-fn decision(decided: &Value) -> Markup {
-    let text = |name: &str| decided.get(name).and_then(Value::as_str);
-    let target = |of: &Value| {
-        let text = |name: &str| of.get(name).and_then(Value::as_str).unwrap_or_default();
-        format!("{}/{}", text("provider"), text("model"))
-    };
-    let list =
-        |name: &str| decided.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let others: Vec<String> = list("plan").iter().skip(1).map(&target).collect();
-    let out = list("candidates")
-        .iter()
-        .filter(|candidate| candidate.get("eligible").and_then(Value::as_bool) == Some(false));
+fn decision(DecisionRecord { decision, .. }: &DecisionRecord) -> Markup {
+    let target = |provider: &str, model: &str| format!("{provider}/{model}");
+    let others = decision.plan.iter().skip(1).map(|other| target(&other.provider, &other.model));
+    let others: Vec<String> = others.collect();
     html! {
         p {
-            "It would go to " strong .mono { (target(decided)) }
-            @match (text("rule"), text("recipe")) {
-                (Some(rule), Some(recipe)) => {
-                    ", because rule " strong { (rule) } " of recipe " strong { (recipe) }
-                    " takes it"
-                    @if let Some(strategy) = text("strategy") {
-                        " (strategy " (strategy) ")"
-                    }
-                    "."
+            "It would go to " strong .mono { (target(&decision.provider, &decision.model)) }
+            @match &decision.rule {
+                Some(rule) => {
+                    ", because rule " strong { (rule) } " of recipe "
+                    strong { (decision.recipe) } " takes it (strategy " (decision.strategy) ")."
                 },
-                _ => ", because the request names this target.",
+                None => ", because the request names this target.",
             }
         }
         @if !others.is_empty() {
             p { "If that fails: " span .mono { (others.join(", ")) } "." }
         }
-        @for candidate in out {
+        @for out in decision.candidates.iter().filter(|candidate| !candidate.eligible) {
             p {
-                span .mono { (target(candidate)) } " is left out: "
-                (why(candidate.get("reason").and_then(Value::as_str).unwrap_or_default())) "."
+                span .mono { (target(&out.provider, &out.model)) } " is left out: "
+                (why(out.reason.as_deref().unwrap_or_default())) "."
             }
         }
-        @for trace in list("trace") {
-            p .error {
-                "A condition of rule "
-                (trace.get("rule").and_then(Value::as_str).unwrap_or_default()) " failed: "
-                (trace.get("error").and_then(Value::as_str).unwrap_or_default())
-            }
+        @for trace in &decision.trace {
+            p .error { "A condition of rule " (trace.rule) " failed: " (trace.error) }
         }
     }
 }

@@ -6,11 +6,10 @@ use std::sync::LazyLock;
 
 use http::header::HOST;
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::call::PageCall;
 use super::layout::Tab;
-use super::pieces;
+use super::{pieces, playground};
 use rerouter_base::interface::Interface;
 use rerouter_core::api::{ApiResult, ClientOrigin};
 
@@ -182,15 +181,12 @@ pub(super) fn origin(call: &PageCall<'_>) -> String {
 
 /// A name to ask for: `auto` if it is served, else the first that needs no quotes anywhere.
 async fn model(call: &PageCall<'_>) -> String {
-    let listed = call.get("/v1/models").await.unwrap_or_default();
-    let names = listed.get("data").and_then(Value::as_array).into_iter().flatten();
-    let plain = |name: &&str| {
+    let mut names = playground::models(call).await.unwrap_or_default();
+    names.retain(|name| {
         name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte))
-    };
-    let names: Vec<&str> =
-        names.filter_map(|model| model.get("id")?.as_str()).filter(plain).collect();
-    let auto = names.iter().find(|name| **name == "auto");
-    auto.or_else(|| names.first()).map_or("auto", |name| name).to_owned()
+    });
+    let first = names.first().filter(|_| !names.iter().any(|name| name == "auto"));
+    first.map_or_else(|| "auto".to_owned(), String::clone)
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ impl From<&UsageSums> for UsageTotals {
 
 /// Of good answers, without those to reroutes, in milliseconds: from counts by doubling bounds
 /// (25 ms, 50 ms … 102.4 s), so between the bounds around the real one. Null without any.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct LatencyQuantiles {
     pub p50: f64,

@@ -2,14 +2,16 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::concerns::Concerns;
-use super::present::{Present, state, target_id, text};
-use super::traffic::{number, whole};
+use super::present::{Present, state, target_id};
 use crate::pieces::{badge, count, time};
 use rerouter_base::bounds;
 use rerouter_base::url::encode;
+use rerouter_records::gateway::{GatewayRecord, GatewayState};
+use rerouter_records::key::KeyRecord;
+use rerouter_records::node::{NodeRecord, NodeState};
+use rerouter_records::status::{CertificateStatus, GatewayStatus, ProviderTarget};
 
 /// Share of the capture queue that is named.
 const QUEUE: f64 = 0.8;
@@ -40,16 +42,18 @@ pub(super) fn findings(present: &Present, concerns: &Concerns, now: Timestamp) -
         let says = html! { (what) " cannot be read: " (why) };
         Concern::new(true, says, "Try again", "/console/")
     });
+    let status = present.status.as_ref();
+    let certificates = status.into_iter().flat_map(|status| &status.certificates);
     let mut all: Vec<Concern> = unread
-        .chain(document(&present.status))
+        .chain(status.and_then(document))
         .chain(present.targets().filter_map(|(provider, target)| of_target(provider, target)))
         .chain(present.nodes.iter().filter_map(of_node))
         .chain(present.gateways.iter().filter_map(of_gateway))
-        .chain(captures(&present.status))
-        .chain(disk(&present.status))
-        .chain(certificates(&present.status, now))
-        .chain(concerns.short.iter().map(short_budget))
-        .chain(concerns.expiring.iter().map(expiring))
+        .chain(status.and_then(captures))
+        .chain(status.and_then(disk))
+        .chain(certificates.filter_map(|one| certificate(one, now)))
+        .chain(concerns.short.iter().filter_map(short_budget))
+        .chain(concerns.expiring.iter().filter_map(expiring))
         .chain(concerns.unused.iter().map(unused))
         .collect();
     all.sort_by_key(|finding| !finding.urgent);
@@ -79,31 +83,27 @@ pub(super) fn show(findings: &[Concern]) -> Markup {
     }
 }
 
-fn document(status: &Value) -> Option<Concern> {
-    let refused = status.pointer("/document/refused").filter(|refused| !refused.is_null())?;
-    let problems = refused.get("problems").and_then(Value::as_array);
-    let problems: Vec<&str> = problems.into_iter().flatten().filter_map(Value::as_str).collect();
+fn document(status: &GatewayStatus) -> Option<Concern> {
+    let refused = status.document.refused.as_ref()?;
     let says = html! {
-        "A change of the routing document was refused (" (time(text(refused, "at"))) "); the one "
-        "before stays live."
-        ul { @for problem in problems.iter().take(3) { li { (problem) } } }
+        "A change of the routing document was refused (" (time(&refused.at.to_string()))
+        "); the one before stays live."
+        ul { @for problem in refused.problems.iter().take(3) { li { (problem) } } }
     };
     Some(Concern::new(true, says, "Routing", "/console/routing"))
 }
 
-fn of_target(provider: &str, target: &Value) -> Option<Concern> {
-    let (kind, word) = state(target);
+fn of_target(provider: &str, target: &ProviderTarget) -> Option<Concern> {
+    let ProviderTarget { model, activity, .. } = target;
+    let (kind, word) = state(activity);
     if kind == "ok" {
         return None;
     }
-    let model = text(target, "model");
     let says = html! {
         strong { (provider) "/" (model) } ": " (word)
-        @if let Some(at) = target.get("retry_at").and_then(Value::as_str) {
-            ", until " (time(at))
-        }
-        ". " (count(whole(target, "/errors_1m"))) " of "
-        (count(whole(target, "/requests_1m"))) " attempts of the last minute failed."
+        @if let Some(at) = activity.retry_at { ", until " (time(&at.to_string())) }
+        ". " (count(activity.errors_1m)) " of " (count(activity.requests_1m))
+        " attempts of the last minute failed."
     };
     let meant = format!("decided_provider={}&decided_model={}", encode(provider), encode(model));
     let finding =
@@ -115,29 +115,27 @@ fn of_target(provider: &str, target: &Value) -> Option<Concern> {
     )
 }
 
-fn of_node(node: &Value) -> Option<Concern> {
-    let registered = node.get("registered").is_some_and(|record| !record.is_null());
-    let silent = registered && text(node, "state") == "unreachable";
+fn of_node(node: &NodeRecord) -> Option<Concern> {
+    let silent = node.registered.is_some() && node.state == NodeState::Unreachable;
     silent.then(|| {
-        let says = html! { "The node " strong { (text(node, "name")) } " is silent." };
-        Concern::new(true, says, "Node", format!("/console/nodes/{}", encode(text(node, "id"))))
+        let says = html! { "The node " strong { (node.name) } " is silent." };
+        Concern::new(true, says, "Node", format!("/console/nodes/{}", encode(node.id.as_str())))
     })
 }
 
-fn of_gateway(gateway: &Value) -> Option<Concern> {
-    let says = match text(gateway, "state") {
-        "serving" => return None,
-        "fenced" => "was too slow for a change and must register anew.",
-        _ => "is silent: its lease has run out.",
+fn of_gateway(gateway: &GatewayRecord) -> Option<Concern> {
+    let says = match gateway.state {
+        GatewayState::Serving => return None,
+        GatewayState::Fenced => "was too slow for a change and must register anew.",
+        GatewayState::Silent => "is silent: its lease has run out.",
     };
-    let says = html! { "The gateway " strong { (text(gateway, "name")) } " " (says) };
+    let says = html! { "The gateway " strong { (gateway.name) } " " (says) };
     Some(Concern::new(true, says, "Gateways", "/console/gateways"))
 }
 
-fn captures(status: &Value) -> Option<Concern> {
-    let dropped = whole(status, "/captures/dropped");
-    let limit = number(status, "/captures/queue_limit_bytes").max(1.0);
-    let used = number(status, "/captures/queue_bytes") / limit;
+fn captures(GatewayStatus { captures, .. }: &GatewayStatus) -> Option<Concern> {
+    let dropped = captures.dropped;
+    let used = captures.queue_bytes as f64 / captures.queue_limit_bytes.max(1) as f64;
     if dropped == 0 && used < QUEUE {
         return None;
     }
@@ -153,10 +151,9 @@ fn captures(status: &Value) -> Option<Concern> {
     Some(Concern::new(used >= QUEUE, says, "Captures", "/console/captures"))
 }
 
-fn disk(status: &Value) -> Option<Concern> {
-    let low = status.pointer("/disk/low") == Some(&Value::Bool(true));
-    low.then(|| {
-        let mib = whole(status, "/disk/free_bytes") >> 20;
+fn disk(GatewayStatus { disk, .. }: &GatewayStatus) -> Option<Concern> {
+    disk.low.then(|| {
+        let mib = disk.free_bytes.unwrap_or_default() >> 20;
         let says = html! {
             "Only " (count(mib)) " MiB are free where the data directory is: a full disk stops "
             "captures and changes of keys."
@@ -165,71 +162,64 @@ fn disk(status: &Value) -> Option<Concern> {
     })
 }
 
-fn certificates(status: &Value, now: Timestamp) -> Vec<Concern> {
-    let all = status.get("certificates").and_then(Value::as_array).into_iter().flatten();
-    all.filter_map(|certificate| {
-        let end = certificate.get("expires_at").and_then(Value::as_str);
-        let at = end.and_then(|end| end.parse::<Timestamp>().ok());
-        let days = at.map(|at| (at.as_second() - now.as_second()).div_euclid(86_400));
-        if days.is_some_and(|days| days >= bounds::DOCTOR_CERTIFICATE_DAYS) {
-            return None;
-        }
-        let says = html! {
-            "The certificate of " (text(certificate, "listener"))
-            @match end {
-                Some(end) => { " ends " (time(end)) },
-                None => " cannot be read",
-            }
-            ": renew its file; the gateway reads the new one by itself."
-        };
-        Some(Concern::new(days.is_none_or(|days| days < 1), says, "Gateways", "/console/gateways"))
-    })
-    .collect()
-}
-
-/// The page of a key.
-fn page(key: &Value) -> String {
-    let (id, interface) = (encode(text(key, "id")), encode(text(key, "interface")));
-    format!("/console/keys/{id}?interface={interface}")
-}
-
-fn named(key: &Value) -> Markup {
-    html! { "The key " strong { (text(key, "name")) } " " span.mono { (text(key, "redacted")) } }
-}
-
-fn short_budget(key: &Value) -> Concern {
-    let budget = key.pointer("/usage/budget").unwrap_or(&Value::Null);
-    let (limit, left) = (number(budget, "/limit_usd"), number(budget, "/remaining_usd"));
-    let used = (1.0 - left / limit.max(f64::MIN_POSITIVE)) * 100.0;
+fn certificate(certificate: &CertificateStatus, now: Timestamp) -> Option<Concern> {
+    let CertificateStatus { listener, expires_at } = certificate;
+    let days = expires_at.map(|at| (at.0.as_second() - now.as_second()).div_euclid(86_400));
+    if days.is_some_and(|days| days >= bounds::DOCTOR_CERTIFICATE_DAYS) {
+        return None;
+    }
     let says = html! {
-        (named(key)) " has used " (format!("{used:.0} %")) " of the budget of its "
-        (text(budget, "per")) ", until " (time(text(budget, "resets_at"))) "."
-    };
-    Concern::new(left <= 0.0, says, "Key", page(key))
-}
-
-fn expiring(key: &Value) -> Concern {
-    let says = html! { (named(key)) " expires " (time(text(key, "expires_at"))) "." };
-    Concern::new(false, says, "Key", page(key))
-}
-
-fn unused(key: &Value) -> Concern {
-    let says = html! {
-        (named(key))
-        @match key.get("last_used_at").and_then(Value::as_str) {
-            Some(at) => { " was last used " (time(at)) "." },
-            None => { " was never used since " (time(text(key, "created_at"))) "." },
+        "The certificate of " (listener)
+        @match expires_at {
+            Some(end) => { " ends " (time(&end.to_string())) },
+            None => " cannot be read",
         }
+        ": renew its file; the gateway reads the new one by itself."
     };
-    Concern::new(false, says, "Key", page(key))
+    Some(Concern::new(days.is_none_or(|days| days < 1), says, "Gateways", "/console/gateways"))
+}
+
+/// A finding on a key, with the way to its page.
+fn of_key(urgent: bool, key: &KeyRecord, says: &Markup) -> Concern {
+    let says = html! {
+        "The key " strong { (key.name) } " " span.mono { (key.redacted) } " " (says) "."
+    };
+    let (id, interface) = (encode(key.id.as_str()), key.interface.as_str());
+    Concern::new(urgent, says, "Key", format!("/console/keys/{id}?interface={interface}"))
+}
+
+fn short_budget(key: &KeyRecord) -> Option<Concern> {
+    let budget = key.usage.as_ref()?.as_ref()?.budget.as_ref()?;
+    let left = budget.remaining_usd;
+    let used = (1.0 - left / budget.limit_usd.max(f64::MIN_POSITIVE)) * 100.0;
+    let says = html! {
+        "has used " (format!("{used:.0} %")) " of the budget of its " (budget.per.as_str())
+        ", until " (time(&budget.resets_at.to_string()))
+    };
+    Some(of_key(left <= 0.0, key, &says))
+}
+
+fn expiring(key: &KeyRecord) -> Option<Concern> {
+    let says = html! { "expires " (time(&key.expires_at?.to_string())) };
+    Some(of_key(false, key, &says))
+}
+
+fn unused(key: &KeyRecord) -> Concern {
+    let says = match key.last_used_at {
+        Some(at) => html! { "was last used " (time(&at.to_string())) },
+        None => html! { "was never used since " (time(&key.created_at.to_string())) },
+    };
+    of_key(false, key, &says)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures::record;
     use rerouter_base::clock::fixtures::at;
+    use rerouter_records::status::ProviderStatus;
 
     fn found(present: &Present, concerns: &Concerns) -> Vec<(bool, String)> {
         findings(present, concerns, at(0))
@@ -243,25 +233,76 @@ mod tests {
             .collect()
     }
 
-    fn status() -> Value {
-        json!({
-            "document": {"revision": "0123456789ab", "refused": null},
-            "captures": {"enabled": true, "queue_bytes": 0, "queue_limit_bytes": 100, "dropped": 0},
+    const SOON: &str = "2025-11-30T16:00:00Z";
+
+    fn status(with: Value) -> GatewayStatus {
+        let whole = json!({
+            "object": "status", "version": "1", "started_at": SOON, "requests_under_way": 0,
+            "document": {"revision": "0123456789ab", "since": SOON, "refused": null},
+            "captures": {"enabled": true, "queue_bytes": 0, "queue_limit_bytes": 100, "stored": 0,
+                "dropped": 0},
             "disk": {"free_bytes": 1 << 30, "low": false}, "certificates": [],
-        })
+        });
+        record(whole, with)
+    }
+
+    fn provider(targets: &[Value]) -> ProviderStatus {
+        let target = |with: &Value| {
+            let whole = json!({
+                "breaker": "closed", "retry_at": null, "ewma_ms": null, "inflight": 0,
+                "max_concurrency": null, "requests_1m": 0, "errors_1m": 0,
+            });
+            record::<Value>(whole, with.clone())
+        };
+        let targets: Vec<Value> = targets.iter().map(target).collect();
+        let whole = json!({"object": "provider", "id": "a", "protocol": "openai"});
+        record(whole, json!({ "targets": targets }))
+    }
+
+    fn node(state: &str, is_registered: bool) -> NodeRecord {
+        let registered = json!({"at": SOON, "epoch": 1, "version": "1", "endpoint": "http://n",
+            "models": [], "max_concurrency": null, "labels": {}});
+        let whole = json!({
+            "object": "node", "id": "node_1", "name": "n", "models": [], "endpoint": null,
+            "running": 0, "queued": 0, "inflight": 0, "breaker": null, "lease_expires_at": null,
+            "generation": 1, "previous_secret_expires_at": null, "created_at": SOON,
+            "rotated_at": null,
+        });
+        let registered = is_registered.then_some(registered);
+        record(whole, json!({"state": state, "registered": registered}))
+    }
+
+    fn gateway(state: &str) -> GatewayRecord {
+        let whole = json!({
+            "object": "gateway", "id": "gw_1", "name": "g", "address": "", "version": "1",
+            "self": true, "lease_ms": 0, "serves_stale": false, "applied": 0, "lag": 0,
+            "document": "0123456789ab", "registered_at": null, "renewed_at": null,
+            "clock_offset_ms": 0,
+        });
+        record(whole, json!({ "state": state }))
+    }
+
+    fn key(name: &str) -> KeyRecord {
+        let budget = json!({"of": "key", "limit_usd": 2.0, "per": "day", "spent_usd": 1.8,
+            "reserved_usd": 0.0, "remaining_usd": 0.2, "resets_at": SOON});
+        let whole = json!({
+            "object": "api_key", "id": "key_1", "interface": "router", "redacted": "rtr_…",
+            "owner": "usr_1", "created_by": {"type": "session", "id": "sess_1"}, "scopes": [],
+            "labels": {}, "limits": {}, "status": "active", "created_at": SOON,
+            "expires_at": SOON, "last_used_at": null, "revoked_at": null, "rotated_at": null,
+            "previous_secret_expires_at": null, "metadata": {},
+            "usage": {"requests": null, "tokens": null, "concurrency": null, "budget": budget},
+        });
+        record(whole, json!({ "name": name }))
     }
 
     #[test]
     fn a_good_gateway_needs_nothing() {
-        let target = json!({"model": "m", "breaker": "closed", "retry_at": null});
         let present = Present {
-            status: status(),
-            providers: vec![json!({"id": "a", "targets": [target]})],
-            nodes: vec![
-                json!({"name": "n", "state": "ready", "registered": {}}),
-                json!({"name": "new", "state": "unreachable", "registered": null}),
-            ],
-            gateways: vec![json!({"name": "g", "state": "serving"})],
+            status: Some(status(json!({}))),
+            providers: vec![provider(&[json!({"model": "m"})])],
+            nodes: vec![node("ready", true), node("unreachable", false)],
+            gateways: vec![gateway("serving")],
             ..Present::default()
         };
         assert!(found(&present, &Concerns::default()).is_empty());
@@ -271,36 +312,29 @@ mod tests {
 
     #[test]
     fn each_finding_has_its_place() {
-        let soon = "2025-11-30T16:00:00Z";
-        let mut bad = status();
-        bad["document"]["refused"] = json!({"at": soon, "problems": ["<rules[0]> is wrong"]});
-        bad["captures"]["dropped"] = json!(3);
-        bad["disk"]["low"] = json!(true);
-        bad["certificates"] = json!([
-            {"listener": "a", "expires_at": soon}, {"listener": "b", "expires_at": null},
-            {"listener": "c", "expires_at": "2026-06-01T00:00:00Z"},
-        ]);
-        let targets = json!([
-            {"model": "m/1", "breaker": "open", "retry_at": soon, "errors_1m": 4},
-            {"model": "m2", "breaker": "closed", "retry_at": soon},
-        ]);
-        let present = Present {
-            status: bad,
-            providers: vec![json!({"id": "a", "targets": targets})],
-            nodes: vec![
-                json!({"id": "node_1", "name": "n", "state": "unreachable", "registered": {}}),
+        let bad = json!({
+            "document": {"refused": {"at": SOON, "problems": ["<rules[0]> is wrong"]}},
+            "captures": {"dropped": 3}, "disk": {"low": true}, "certificates": [
+                {"listener": "a", "expires_at": SOON}, {"listener": "b", "expires_at": null},
+                {"listener": "c", "expires_at": "2026-06-01T00:00:00Z"},
             ],
-            gateways: vec![json!({"name": "g", "state": "silent"})],
+        });
+        let targets = [
+            json!({"model": "m/1", "breaker": "open", "retry_at": SOON, "errors_1m": 4}),
+            json!({"model": "m2", "retry_at": SOON}),
+        ];
+        let present = Present {
+            status: Some(status(bad)),
+            providers: vec![provider(&targets)],
+            nodes: vec![node("unreachable", true)],
+            gateways: vec![gateway("silent")],
             unread: vec![("nodes", "the store is away".to_owned())],
         };
-        let budget = json!({"limit_usd": 2.0, "remaining_usd": 0.2, "per": "day"});
-        let (id, via) = ("key_1", "router");
-        let key =
-            |name: &str| json!({"id": id, "name": name, "interface": via, "expires_at": soon});
-        let mut short = key("short");
-        short["usage"] = json!({ "budget": budget });
-        let concerns =
-            Concerns { expiring: vec![key("ends")], unused: vec![key("idle")], short: vec![short] };
+        let concerns = Concerns {
+            expiring: vec![key("ends")],
+            unused: vec![key("idle")],
+            short: vec![key("short")],
+        };
         let found = found(&present, &concerns);
         let (urgent, later): (Vec<_>, Vec<_>) = found.iter().partition(|(urgent, _)| *urgent);
         for (among, says, href) in [

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
-use super::present::text;
-use super::traffic::rows;
 use crate::call::PageCall;
+use rerouter_base::url::encode;
+use rerouter_records::key::KeyRecord;
+use rerouter_records::page::Page;
 
 /// How many keys of a kind are named.
 const NAMED: usize = 5;
@@ -21,33 +21,33 @@ const BUDGET: &str = "0.8";
 /// Keys, the newest first.
 #[derive(Default)]
 pub(super) struct Concerns {
-    pub(super) expiring: Vec<Value>,
-    pub(super) unused: Vec<Value>,
+    pub(super) expiring: Vec<KeyRecord>,
+    pub(super) unused: Vec<KeyRecord>,
     /// With their `usage`.
-    pub(super) short: Vec<Value>,
+    pub(super) short: Vec<KeyRecord>,
 }
 
 impl Concerns {
     pub(super) async fn read(call: &PageCall<'_>) -> Concerns {
         let now = call.app.clock.now();
-        let ask =
-            |base: &str, filter: String| format!("{base}?status=active&limit={NAMED}&{filter}");
+        // A key that may not list keys has none to look at.
+        let keys = async |list: &str, filter: &str| {
+            let path = format!("{list}?status=active&limit={NAMED}&{filter}");
+            let found = call.read::<Page<KeyRecord>>(&path).await;
+            found.map_or_else(|_| Vec::new(), |page| page.data)
+        };
         let soon = format!("expires_before={}", now.checked_add(EXPIRES).unwrap_or(now));
         let long = now.checked_sub(UNUSED).unwrap_or(Timestamp::UNIX_EPOCH);
-        let asked = [
-            ask("/v1/router/keys", soon.clone()),
-            ask("/v1/apikeys", soon),
-            ask("/v1/router/keys", format!("unused_since={long}")),
-            ask("/v1/router/keys", format!("budget_used={BUDGET}")),
-        ];
-        // A key that may not list keys has none to look at.
-        let found = asked.iter().map(async |path| call.get(path).await.map(rows));
-        let found = futures::future::join_all(found).await;
-        let [of_router, of_pin, unused, short] = <[_; 4]>::try_from(found)
-            .map_or_else(|_| Default::default(), |found| found.map(Result::unwrap_or_default));
-        let with_usage = short
-            .iter()
-            .map(async |key| call.get(&format!("/v1/router/keys/{}", text(key, "id"))).await.ok());
+        let (unused, short) = (format!("unused_since={long}"), format!("budget_used={BUDGET}"));
+        let (of_router, of_pin, unused, short) = futures::join!(
+            keys("/v1/router/keys", &soon),
+            keys("/v1/apikeys", &soon),
+            keys("/v1/router/keys", &unused),
+            keys("/v1/router/keys", &short),
+        );
+        let with_usage = short.iter().map(async |key| {
+            call.read(&format!("/v1/router/keys/{}", encode(key.id.as_str()))).await.ok()
+        });
         let short = futures::future::join_all(with_usage).await.into_iter().flatten().collect();
         Concerns { expiring: [of_router, of_pin].concat(), unused, short }
     }

@@ -1,22 +1,20 @@
 //! The traffic as a part of the page: numbers, charts, and the largest recipes, targets, keys or
 //! users.
 
-use std::collections::BTreeMap;
-
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::traffic::{Traffic, maybe_number, number, whole};
+use super::traffic::{Steps, Traffic};
 use super::view::{Dimension, Range, View};
 use crate::pieces::{Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, money};
 use rerouter_base::url::encode;
+use rerouter_records::usage::{LatencyQuantiles, UsageRecord};
 
 pub(super) fn show(traffic: &Traffic, view: &View, is_admin: bool) -> Markup {
     html! {
         section aria-labelledby="traffic" {
             h2 #traffic { "Traffic" }
             (choices(view, is_admin))
-            @if whole(&traffic.total, "/requests") == 0 {
+            @if traffic.total.sums.requests == 0 {
                 (empty("No request ended in this time.",
                     "Requests show here a moment after they end."))
                 p.row {
@@ -62,36 +60,35 @@ fn tab(to: &View, now: &View, label: &str) -> Markup {
     html! { a.tab href=(to.href()) aria-current=[(to == now).then_some("true")] { (label) } }
 }
 
-fn numbers(total: &Value) -> Markup {
-    let (requests, errors) = (whole(total, "/requests"), whole(total, "/errors"));
-    let share = errors as f64 / (requests.max(1)) as f64 * 100.0;
-    let cost = maybe_number(total, "/cost_usd").map_or_else(|| "unknown".to_owned(), money);
-    let cached = whole(total, "/cached_tokens");
+fn numbers(total: &UsageRecord) -> Markup {
+    let (sums, latency, first_token) = (&total.sums, total.latency_ms, total.first_token_ms);
+    let share = sums.errors as f64 / sums.requests.max(1) as f64 * 100.0;
+    let cost = sums.cost_usd.map_or_else(|| "unknown".to_owned(), money);
     html! {
         div.grid.overview-numbers {
-            (stat("requests", "Requests", &count(requests), &html! {
-                @let replays = whole(total, "/replays/requests");
+            (stat("requests", "Requests", &count(sums.requests), &html! {
+                @let replays = total.replays.requests;
                 @if replays == 1 { "1 reroute beside them" }
                 @else if replays > 1 { (count(replays)) " reroutes beside them" }
             }))
-            (stat("errors", "Errors", &count(errors), &html! {
+            (stat("errors", "Errors", &count(sums.errors), &html! {
                 (format!("{share:.1} %")) "; without what was "
                 a href="/console/captures?outcome=refused" { "refused at once" }
             }))
-            (stat("latency", "Latency", &quantile(total, "/latency_ms/p50"), &html! {
-                "median; 95 % below " (quantile(total, "/latency_ms/p95"))
+            (stat("latency", "Latency", &median(latency), &html! {
+                "median; 95 % below " (most(latency))
             }))
-            (stat("first-token", "First token", &quantile(total, "/first_token_ms/p50"), &html! {
-                "median; 95 % below " (quantile(total, "/first_token_ms/p95"))
+            (stat("first-token", "First token", &median(first_token), &html! {
+                "median; 95 % below " (most(first_token))
             }))
-            (stat("tokens", "Tokens", &count(whole(total, "/total_tokens")), &html! {
-                (count(whole(total, "/prompt_tokens"))) " in, "
-                (count(whole(total, "/completion_tokens"))) " out"
-                @if cached > 0 { ", " (count(cached)) " cached" }
+            (stat("tokens", "Tokens", &count(sums.total_tokens), &html! {
+                (count(sums.prompt_tokens)) " in, " (count(sums.completion_tokens)) " out"
+                @if sums.cached_tokens > 0 { ", " (count(sums.cached_tokens)) " cached" }
             }))
             (stat("cost", "Cost", &cost, &html! {
-                @let unpriced = whole(total, "/unpriced_requests");
-                @if unpriced > 0 { (count(unpriced)) " requests without a price" }
+                @if sums.unpriced_requests > 0 {
+                    (count(sums.unpriced_requests)) " requests without a price"
+                }
             }))
         }
     }
@@ -107,19 +104,31 @@ fn stat(name: &str, label: &str, value: &str, more: &Markup) -> Markup {
     }
 }
 
-/// A duration of a record; a dash where there is none.
-fn quantile(record: &Value, pointer: &str) -> String {
-    maybe_number(record, pointer).map_or_else(|| "–".to_owned(), duration_ms)
+/// Half took less than this; a dash where there are none.
+fn median(of: Option<LatencyQuantiles>) -> String {
+    of.map_or_else(|| "–".to_owned(), |of| duration_ms(of.p50))
+}
+
+/// 95 of 100 took less than this; a dash where there are none.
+fn most(of: Option<LatencyQuantiles>) -> String {
+    of.map_or_else(|| "–".to_owned(), |of| duration_ms(of.p95))
+}
+
+/// A sum of a row.
+type SumOf = fn(&UsageRecord) -> f64;
+
+fn requests(row: &UsageRecord) -> f64 {
+    row.sums.requests as f64
 }
 
 fn charts(traffic: &Traffic, view: &View) -> Markup {
-    let line = |label: &str, pointer: &str| ChartSeries {
+    let line = |label: &str, of: fn(&UsageRecord) -> Option<f64>| ChartSeries {
         label: label.to_owned(),
-        values: values(traffic, &traffic.over_time, |row| maybe_number(row, pointer)),
+        values: values(traffic, &traffic.over_time, of),
     };
-    let bars = |label: &str, pointer: &str| ChartSeries {
+    let bars = |label: &str, of: SumOf| ChartSeries {
         label: label.to_owned(),
-        values: sums(traffic, &traffic.over_time, pointer),
+        values: sums(traffic, &traffic.over_time, of),
     };
     let plot = |title: &str, unit, series| Chart {
         title: title.to_owned(),
@@ -128,17 +137,22 @@ fn charts(traffic: &Traffic, view: &View) -> Markup {
         unit,
     };
     let latency = [
-        line("median", "/latency_ms/p50"),
-        line("95 % below", "/latency_ms/p95"),
-        line("first token, median", "/first_token_ms/p50"),
+        line("median", |row| Some(row.latency_ms?.p50)),
+        line("95 % below", |row| Some(row.latency_ms?.p95)),
+        line("first token, median", |row| Some(row.first_token_ms?.p50)),
     ];
-    let tokens = [bars("in", "/prompt_tokens"), bars("out", "/completion_tokens")];
+    let cost: SumOf = |row| row.sums.cost_usd.unwrap_or(0.0);
+    let errors = bars("errors", |row| row.sums.errors as f64);
+    let tokens = [
+        bars("in", |row| row.sums.prompt_tokens as f64),
+        bars("out", |row| row.sums.completion_tokens as f64),
+    ];
     html! {
         div.split {
-            (bar_chart(&plot("Requests", "count", parts(traffic, view.by, "/requests"))))
-            (bar_chart(&plot("Cost", "usd", parts(traffic, view.by, "/cost_usd"))))
+            (bar_chart(&plot("Requests", "count", parts(traffic, view.by, requests))))
+            (bar_chart(&plot("Cost", "usd", parts(traffic, view.by, cost))))
             (chart(&plot("Latency", "ms", latency.into())))
-            (bar_chart(&plot("Errors", "count", vec![bars("errors", "/errors")])))
+            (bar_chart(&plot("Errors", "count", vec![errors])))
             (bar_chart(&plot("Tokens", "count", tokens.into())))
         }
     }
@@ -147,26 +161,23 @@ fn charts(traffic: &Traffic, view: &View) -> Markup {
 /// The values of the steps.
 fn values(
     traffic: &Traffic,
-    steps: &BTreeMap<i64, Value>,
-    of: impl Fn(&Value) -> Option<f64>,
+    steps: &Steps,
+    of: impl Fn(&UsageRecord) -> Option<f64>,
 ) -> Vec<Option<f64>> {
     traffic.times.iter().map(|time| steps.get(time).and_then(&of)).collect()
 }
 
 /// The sums of the steps: nothing is 0.
-fn sums(traffic: &Traffic, steps: &BTreeMap<i64, Value>, pointer: &str) -> Vec<Option<f64>> {
-    values(traffic, steps, |row| Some(number(row, pointer)))
-        .into_iter()
-        .map(|value| Some(value.unwrap_or(0.0)))
-        .collect()
+fn sums(traffic: &Traffic, steps: &Steps, of: SumOf) -> Vec<Option<f64>> {
+    traffic.times.iter().map(|time| Some(steps.get(time).map_or(0.0, of))).collect()
 }
 
 /// A sum over time: of the largest values, and of all others together.
-fn parts(traffic: &Traffic, by: Dimension, pointer: &str) -> Vec<ChartSeries> {
-    let mut rest = sums(traffic, &traffic.over_time, pointer);
+fn parts(traffic: &Traffic, by: Dimension, of: SumOf) -> Vec<ChartSeries> {
+    let mut rest = sums(traffic, &traffic.over_time, of);
     let mut parts = Vec::new();
     for (value, steps) in &traffic.series {
-        let values = sums(traffic, steps, pointer);
+        let values = sums(traffic, steps, of);
         for (rest, value) in rest.iter_mut().zip(&values) {
             *rest = rest.zip(*value).map(|(rest, value)| (rest - value).max(0.0));
         }
@@ -183,7 +194,7 @@ fn parts(traffic: &Traffic, by: Dimension, pointer: &str) -> Vec<ChartSeries> {
 
 /// The table of the values with most requests.
 fn largest(traffic: &Traffic, view: &View) -> Markup {
-    let most = traffic.largest.first().map_or(0.0, |row| number(row, "/requests")).max(1.0);
+    let most = traffic.largest.first().map_or(0.0, requests).max(1.0);
     html! {
         h3 { "Most requests by " (view.by.as_str()) }
         div.scroll tabindex="0" role="region" aria-label="Most requests" {
@@ -209,10 +220,10 @@ fn largest(traffic: &Traffic, view: &View) -> Markup {
     }
 }
 
-fn line(traffic: &Traffic, view: &View, row: &Value, most: f64) -> Markup {
-    let value = row.get(view.by.column()).and_then(Value::as_str);
+fn line(traffic: &Traffic, view: &View, row: &UsageRecord, largest: f64) -> Markup {
+    let value = view.by.value(row);
     let name = traffic.name(view.by, value);
-    let share = number(row, "/requests") / most * 100.0;
+    let share = requests(row) / largest * 100.0;
     html! {
         tr {
             th scope="row" {
@@ -227,13 +238,13 @@ fn line(traffic: &Traffic, view: &View, row: &Value, most: f64) -> Markup {
                     rect width=(format!("{share:.1}")) height="6" {}
                 }
             }
-            td.num { (count(whole(row, "/requests"))) }
-            td.num { (count(whole(row, "/errors"))) }
-            td.num { (quantile(row, "/latency_ms/p50")) }
-            td.num { (quantile(row, "/latency_ms/p95")) }
-            td.num { (quantile(row, "/first_token_ms/p50")) }
-            td.num { (count(whole(row, "/total_tokens"))) }
-            td.num { (maybe_number(row, "/cost_usd").map_or_else(|| "–".to_owned(), money)) }
+            td.num { (count(row.sums.requests)) }
+            td.num { (count(row.sums.errors)) }
+            td.num { (median(row.latency_ms)) }
+            td.num { (most(row.latency_ms)) }
+            td.num { (median(row.first_token_ms)) }
+            td.num { (count(row.sums.total_tokens)) }
+            td.num { (row.sums.cost_usd.map_or_else(|| "–".to_owned(), money)) }
             td {
                 @if let Some(href) = value.and_then(|value| captures(view.by, value)) {
                     a href=(href) aria-label=(format!("Captures of {name}")) { "captures" }

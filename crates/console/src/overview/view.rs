@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::call::PageCall;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::url::encode;
+use rerouter_records::usage::UsageRecord;
 
 /// A span of time up to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,17 @@ impl Dimension {
             Dimension::Target => "model",
             other => other.as_str(),
         }
+    }
+
+    /// Its value in a sum of usage.
+    pub(super) fn value(self, row: &UsageRecord) -> Option<&str> {
+        let value = match self {
+            Dimension::Recipe => &row.recipe,
+            Dimension::Target => &row.model,
+            Dimension::Key => &row.key,
+            Dimension::User => &row.user,
+        };
+        value.as_ref()?.as_deref()
     }
 }
 

@@ -4,19 +4,19 @@
 use http::header::{CONTENT_TYPE, IF_MATCH};
 use http::{Method, Request, StatusCode};
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::document::{check_text, revision_text};
-use super::fields::{list, text};
-use super::workbench::{Draft, LiveRouting, RoutingTab, messages, report_place, tabs};
+use super::workbench::{Draft, RoutingTab, live, messages, report_place, tabs, written_file};
 use super::{diff, report};
-use crate::call::PageCall;
+use crate::call::{PageCall, record};
 use crate::form::Form;
 use crate::layout::Tab;
 use crate::{pieces, refusal};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::url::encode;
 use rerouter_core::api::{ApiRequest, ApiResult};
+use rerouter_records::error::ManagementError;
+use rerouter_records::routing::{Config, ConfigTaken};
 
 /// The conditions of a change, as a form has them.
 struct GateFields {
@@ -94,7 +94,7 @@ impl GateFields {
 pub(crate) async fn review(call: PageCall<'_>) -> ApiResult {
     let form = call.form()?;
     let draft = Draft::read(&form);
-    let live = LiveRouting::read(call).await?;
+    let live = live(call).await?;
     if draft.base != live.revision {
         return conflict(call, &draft, &live, None).await;
     }
@@ -103,12 +103,12 @@ pub(crate) async fn review(call: PageCall<'_>) -> ApiResult {
 
 async fn review_page(
     call: PageCall<'_>,
-    (draft, live): (&Draft, &LiveRouting),
+    (draft, live): (&Draft, &Config),
     gate: &GateFields,
     status: StatusCode,
     told: &Markup,
 ) -> ApiResult {
-    let diff = diff::compare(live.text.clone(), draft.text.clone()).await?;
+    let diff = diff::compare(live.document.clone(), draft.text.clone()).await?;
     let (can_run, messages) = check_text(call, &draft.text).await?;
     let main = html! {
         (tabs(RoutingTab::Document))
@@ -135,7 +135,7 @@ async fn review_page(
         @if can_run {
             p.muted {
                 "The requests are decided again first, which may take some seconds. "
-                @if let Some(file) = &live.file { "The text is written to " code { (file) } "." }
+                @if let Some(file) = written_file(live) { "The text is written to " code { (file) } "." }
             }
         } @else {
             p { "This document cannot become live. Mend it in the editor." }
@@ -157,15 +157,12 @@ pub(crate) async fn apply(call: PageCall<'_>) -> ApiResult {
     let form = call.form()?;
     let (draft, gate) = (Draft::read(&form), GateFields::read(&form));
     let told = match call.send(gate.change(&draft)?).await {
-        Ok(response) => {
-            let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-            if response.status().is_success() {
-                return applied(call, &body);
-            }
-            (response.status(), refused(&body))
+        Ok(response) if response.status().is_success() => {
+            return applied(call, &record(&response)?);
         }
+        Ok(response) => (response.status(), refused(&record(&response)?)),
         Err(error) if error.kind() == Kind::PreconditionFailed => {
-            let live = LiveRouting::read(call).await?;
+            let live = live(call).await?;
             return conflict(call, &draft, &live, Some(&error)).await;
         }
         Err(error) => match error.kind() {
@@ -179,24 +176,23 @@ pub(crate) async fn apply(call: PageCall<'_>) -> ApiResult {
             _ => (error.status(), refusal::words(&error)),
         },
     };
-    let live = LiveRouting::read(call).await?;
+    let live = live(call).await?;
     review_page(call, (&draft, &live), &gate, told.0, &told.1).await
 }
 
 /// What the gate refused with its report, or the problems of the document.
-fn refused(body: &Value) -> Markup {
+fn refused(refusal: &ManagementError) -> Markup {
     html! {
-        @let why = html! { p { (text(body, "detail")) } p { "Nothing has changed." } };
+        @let why = html! { p { (refusal.detail) } p { "Nothing has changed." } };
         (pieces::notice("bad", &why))
-        @if let Some(found) = body.get("report") { (report::report(found)) }
-        @else { (messages(body)) }
+        @if let Some(found) = &refusal.report { (report::report(found)) }
+        @else { (messages(refusal.problems.as_deref().unwrap_or_default(), &[])) }
     }
 }
 
 /// The answer to a change that is live.
-pub(super) fn applied(call: PageCall<'_>, taken: &Value) -> ApiResult {
-    let (revision, previous) = (text(taken, "revision"), text(taken, "previous"));
-    let warnings = list(taken, "warnings");
+pub(super) fn applied(call: PageCall<'_>, taken: &ConfigTaken) -> ApiResult {
+    let ConfigTaken { revision, previous, warnings } = taken;
     let main = html! {
         (tabs(RoutingTab::Document))
         (pieces::notice("ok", &html! {
@@ -208,7 +204,7 @@ pub(super) fn applied(call: PageCall<'_>, taken: &Value) -> ApiResult {
         }))
         @if !warnings.is_empty() {
             h2 { "What to know" }
-            ul { @for warning in warnings.iter().filter_map(Value::as_str) { li { (warning) } } }
+            ul { @for warning in warnings { li { (warning) } } }
         }
         p.row {
             a.button href="/console/routing" { "Document" }
@@ -223,15 +219,15 @@ pub(super) fn applied(call: PageCall<'_>, taken: &Value) -> ApiResult {
 async fn conflict(
     call: PageCall<'_>,
     draft: &Draft,
-    live: &LiveRouting,
+    live: &Config,
     error: Option<&Error>,
 ) -> ApiResult {
     let base = revision_text(call, &draft.base).await.ok();
     let theirs = match base {
-        Some(base) => Some(diff::compare(base, live.text.clone()).await?),
+        Some(base) => Some(diff::compare(base, live.document.clone()).await?),
         None => None,
     };
-    let yours = diff::compare(live.text.clone(), draft.text.clone()).await?;
+    let yours = diff::compare(live.document.clone(), draft.text.clone()).await?;
     let onto = Draft { text: draft.text.clone(), base: live.revision.clone(), is_written: true };
     let main = html! {
         (tabs(RoutingTab::Document))

@@ -3,23 +3,24 @@
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request};
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::fields::{list, text};
 use super::graph::{self, HealthTable, RouteGraph};
 use super::picture;
 use super::traffic::DayTraffic;
 use super::workbench::{
-    self, Draft, EvaluateOptions, LiveRouting, RoutingTab, editor, report_place, tabs,
+    self, Draft, EvaluateOptions, RoutingTab, editor, report_place, tabs, written_file,
 };
 use crate::answer::protect;
-use crate::call::PageCall;
+use crate::call::{PageCall, record};
 use crate::form::Form;
 use crate::layout::Tab;
 use crate::pieces;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::page::Page;
+use rerouter_records::routing::{Config, ConfigSource, Outline, RevisionRecord, Validation};
+use rerouter_records::status::ProviderStatus;
 
 /// Edges that are drawn: more is no picture.
 const DRAWN: usize = 1_500;
@@ -28,16 +29,16 @@ const PROVIDER_PAGES: usize = 10;
 
 /// `GET /console/routing`; with `from` the text of that revision is in the editor.
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
-    let live = LiveRouting::read(call).await?;
+    let live = workbench::live(call).await?;
     let draft = draft(call, &live).await?;
     page(call, &live, &draft, &EvaluateOptions::read(&Form::default()), &html! {}).await
 }
 
 /// The live text, or with `from` that of another revision, to replace the live one.
-pub(super) async fn draft(call: PageCall<'_>, live: &LiveRouting) -> Result<Draft> {
+pub(super) async fn draft(call: PageCall<'_>, live: &Config) -> Result<Draft> {
     let text = match call.query("from") {
         Some(revision) => revision_text(call, &revision).await?,
-        None => live.text.clone(),
+        None => live.document.clone(),
     };
     Ok(Draft { text, base: live.revision.clone(), is_written: false })
 }
@@ -57,7 +58,7 @@ pub(super) fn source(call: PageCall<'_>) -> Markup {
 /// The text of a document that was live.
 pub(super) async fn revision_text(call: PageCall<'_>, revision: &str) -> Result<String> {
     let path = format!("/v1/router/config/revisions/{}", encode(revision));
-    Ok(text(&call.get(&path).await?, "document").to_owned())
+    Ok(call.read::<RevisionRecord>(&path).await?.document)
 }
 
 /// `POST /console/routing/check`: what is wrong with the text; without htmx the page with it.
@@ -68,7 +69,7 @@ pub(crate) async fn check(call: PageCall<'_>) -> ApiResult {
     if call.is_fragment() {
         return call.fragment(http::StatusCode::OK, messages);
     }
-    let live = LiveRouting::read(call).await?;
+    let live = workbench::live(call).await?;
     page(call, &live, &draft, &EvaluateOptions::read(&form), &messages).await
 }
 
@@ -82,8 +83,8 @@ pub(super) async fn check_text(call: PageCall<'_>, document: &str) -> Result<(bo
         .map_err(Error::internal)?;
     match call.send(request).await {
         Ok(response) => {
-            let validation: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-            Ok((list(&validation, "problems").is_empty(), workbench::messages(&validation)))
+            let Validation { valid, problems, warnings } = record(&response)?;
+            Ok((valid, workbench::messages(&problems, &warnings)))
         }
         Err(error) if error.kind() == Kind::InvalidRequest => {
             let says = html! { p { (pieces::badge("bad", "problem")) " " (error.detail()) } };
@@ -109,7 +110,7 @@ pub(crate) async fn download(call: PageCall<'_>) -> ApiResult {
 
 async fn page(
     call: PageCall<'_>,
-    live: &LiveRouting,
+    live: &Config,
     draft: &Draft,
     options: &EvaluateOptions,
     messages: &Markup,
@@ -127,15 +128,16 @@ async fn page(
 }
 
 /// What is live, and where a change goes.
-fn standing(live: &LiveRouting, draft: &Draft) -> Markup {
+fn standing(live: &Config, draft: &Draft) -> Markup {
     html! {
         p {
-            "Revision " code { (live.revision) } " is live since " (pieces::time(&live.since)) ". "
-            @if let Some(file) = &live.file {
+            "Revision " code { (live.revision) } " is live since "
+            (pieces::time(&live.live_since.to_string())) ". "
+            @if let Some(file) = written_file(live) {
                 "A change is written to " code { (file) } "."
             }
         }
-        @if live.is_built_in {
+        @if live.source == ConfigSource::BuiltIn {
             (pieces::notice("warn", &html! {
                 "The document that is built in is live. It cannot be replaced here: set "
                 code { "routing.file" } " or " code { "routing: { store: true }" }
@@ -153,7 +155,7 @@ fn standing(live: &LiveRouting, draft: &Draft) -> Markup {
 
 /// The picture of the live document, with the traffic of a day and the health of targets. What the
 /// API does not tell is left out.
-async fn drawing(call: PageCall<'_>, outline: &Value) -> Markup {
+async fn drawing(call: PageCall<'_>, outline: &Outline) -> Markup {
     let traffic = DayTraffic::read(call).await.ok();
     let health = health(call).await;
     let graph = graph::graph(outline, traffic.as_ref(), &health);
@@ -181,12 +183,11 @@ async fn health(call: PageCall<'_>) -> HealthTable {
     let mut table = HealthTable::new();
     let mut after = String::new();
     for _ in 0..PROVIDER_PAGES {
-        let Ok(page) = call.get(&format!("/v1/router/providers?limit=100{after}")).await else {
-            break;
-        };
-        graph::read_health(&page, &mut table);
-        match page.get("next").and_then(Value::as_str) {
-            Some(next) => after = format!("&after={}", encode(next)),
+        let path = format!("/v1/router/providers?limit=100{after}");
+        let Ok(page) = call.read::<Page<ProviderStatus>>(&path).await else { break };
+        table.extend(graph::health(&page.data));
+        match page.next {
+            Some(next) => after = format!("&after={}", encode(&next)),
             None => break,
         }
     }

@@ -1,28 +1,30 @@
 //! "What would this change?": a document against the live one, over captured requests. The page
 //! gets progress as lines, and last the report as HTML; without a script, the whole page.
 
+use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderMap, Method, Response, StatusCode};
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::workbench::{
-    Draft, EvaluateOptions, LiveRouting, RoutingTab, editor, messages, report_place, tabs,
+    self, Draft, EvaluateOptions, RoutingTab, editor, messages, report_place, tabs,
 };
 use super::{document, report};
-use crate::call::{self, PageCall};
+use crate::call::{self, PageCall, record};
 use crate::form::Form;
 use crate::layout::Tab;
 use crate::refusal;
 use rerouter_base::error::{Error, Result};
 use rerouter_core::api::{ApiResult, ProgressStep, ProgressStream};
+use rerouter_records::error::ManagementError;
 
 const TITLE: &str = "What would this change?";
 
 /// `GET /console/routing/evaluate`.
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
-    let live = LiveRouting::read(call).await?;
+    let live = workbench::live(call).await?;
     let draft = document::draft(call, &live).await?;
     page(call, &draft, &EvaluateOptions::read(&Form::default()), &html! {})
 }
@@ -107,16 +109,15 @@ fn last_line(answer: ApiResult) -> ProgressStep {
 
 /// The answer of an evaluation: its report, the problems of the document, or why there is none.
 fn shown(answer: ApiResult) -> Markup {
-    let response = match answer {
-        Ok(response) => response,
-        Err(error) => return refusal::words(&error),
+    let read = |response: Response<Bytes>| match response.status() {
+        StatusCode::OK => Ok(report::report(&record(&response)?)),
+        _ => {
+            let refusal: ManagementError = record(&response)?;
+            Ok(html! {
+                h2 { "The document cannot be evaluated" }
+                (messages(&refusal.problems.unwrap_or_default(), &[]))
+            })
+        }
     };
-    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-    if response.status() == StatusCode::OK {
-        return report::report(&body);
-    }
-    html! {
-        h2 { "The document cannot be evaluated" }
-        (messages(&body))
-    }
+    answer.and_then(read).unwrap_or_else(|error| refusal::words(&error))
 }

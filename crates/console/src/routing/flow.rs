@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::fields::{count, list, percent, share, text};
 use super::picture::px;
+use super::shares::{percent, share};
 use crate::pieces;
+use rerouter_records::evaluation::EvaluationRecord;
 
 /// What the report calls requests without a target.
 pub(super) const NONE: &str = "none";
@@ -38,23 +38,17 @@ pub(super) struct TargetFlows {
 
 impl TargetFlows {
     /// The flows of a report: what changed, and for each target what stays.
-    pub(super) fn of(report: &Value) -> TargetFlows {
+    pub(super) fn of(report: &EvaluationRecord) -> TargetFlows {
         let mut flows = Vec::new();
         let mut left: BTreeMap<&str, u64> = BTreeMap::new();
-        for change in list(report, "by_change") {
-            let (from, to) = (text(change, "from"), text(change, "to"));
-            let requests = count(change, "count");
-            *left.entry(from).or_default() += requests;
-            flows.push((from.to_owned(), to.to_owned(), requests));
+        for change in &report.by_change {
+            *left.entry(&change.from).or_default() += change.count;
+            flows.push((change.from.clone(), change.to.clone(), change.count));
         }
-        for target in list(report, "shift") {
-            let name = text(target, "target");
-            let gone = left.get(name).copied().unwrap_or(0);
-            flows.push((
-                name.to_owned(),
-                name.to_owned(),
-                count(target, "before").saturating_sub(gone),
-            ));
+        for row in &report.shift {
+            let gone = left.get(&*row.target).copied().unwrap_or(0);
+            let stay = row.before.saturating_sub(gone);
+            flows.push((row.target.clone(), row.target.clone(), stay));
         }
         flows.retain(|(.., requests)| *requests > 0);
         flows.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.cmp(b)));

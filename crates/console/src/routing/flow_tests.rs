@@ -3,27 +3,35 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
+use rerouter_records::evaluation::{ChangeRecord, TargetShift};
 
 /// A report of these flows.
-fn report(flows: &[(String, String, u64)]) -> Value {
+fn report(flows: &[(String, String, u64)]) -> EvaluationRecord {
     let changed = flows.iter().filter(|(from, to, _)| from != to);
-    let changed =
-        changed.map(|(from, to, count)| json!({ "from": from, "to": to, "count": count }));
+    let changed = changed.map(|(from, to, count)| ChangeRecord {
+        from: from.clone(),
+        to: to.clone(),
+        count: *count,
+        cost_delta_usd: None,
+        unpriced: 0,
+        reasons: Vec::new(),
+        examples: Vec::new(),
+    });
     let names: BTreeSet<&String> = flows.iter().flat_map(|(from, to, _)| [from, to]).collect();
     let sum = |name: &String, side: fn(&(String, String, u64)) -> &String| -> u64 {
         flows.iter().filter(|flow| side(flow) == name).map(|flow| flow.2).sum()
     };
     let shift = names.iter().map(|name| {
-        json!({
-            "target": name, "before": sum(name, |flow| &flow.0), "after": sum(name, |flow| &flow.1)
-        })
+        let (before, after) = (sum(name, |flow| &flow.0), sum(name, |flow| &flow.1));
+        TargetShift { target: (*name).clone(), before, after }
     });
-    json!({
-        "by_change": changed.collect::<Vec<_>>(), "shift": shift.collect::<Vec<_>>(),
-    })
+    EvaluationRecord {
+        by_change: changed.collect(),
+        shift: shift.collect(),
+        ..EvaluationRecord::default()
+    }
 }
 
 fn flows() -> impl Strategy<Value = Vec<(String, String, u64)>> {

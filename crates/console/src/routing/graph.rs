@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use super::fields::{count, list, text};
 use super::traffic::DayTraffic;
+use rerouter_records::routing::{Outline, OutlinedRule};
+use rerouter_records::status::{Activity, ProviderStatus, ProviderTarget};
 
 /// Aliases, recipes, rules and targets, with the ways between them.
 #[derive(Debug, Default)]
@@ -49,22 +48,22 @@ pub(super) enum NodeHealth {
 /// Health of targets by name, in words too.
 pub(super) type HealthTable = BTreeMap<String, (NodeHealth, String)>;
 
-/// Reads a page of `GET /v1/router/providers` into the table.
-pub(super) fn read_health(page: &Value, table: &mut HealthTable) {
-    for provider in list(page, "data") {
-        for target in list(provider, "targets") {
-            let name = [text(provider, "id"), "/", text(target, "model")].concat();
-            table.insert(name, health(target));
-        }
-    }
+/// The health of the targets of some providers.
+pub(super) fn health(providers: &[ProviderStatus]) -> HealthTable {
+    let targets =
+        providers.iter().flat_map(|of| of.targets.iter().map(move |target| (&of.id, target)));
+    let row = |(provider, target): (&String, &ProviderTarget)| {
+        ([provider, "/", &target.model].concat(), state(&target.activity))
+    };
+    targets.map(row).collect()
 }
 
-fn health(target: &Value) -> (NodeHealth, String) {
-    let errors = match (count(target, "errors_1m"), count(target, "requests_1m")) {
+fn state(activity: &Activity) -> (NodeHealth, String) {
+    let errors = match (activity.errors_1m, activity.requests_1m) {
         (0, _) => String::new(),
         (errors, requests) => format!(", {errors} of {requests} failed"),
     };
-    let (health, word) = match text(target, "breaker") {
+    let (health, word) = match activity.breaker.as_str() {
         "open" => (NodeHealth::Bad, "breaker open"),
         "half_open" => (NodeHealth::Trying, "breaker half open"),
         _ => (NodeHealth::Good, "healthy"),
@@ -75,29 +74,29 @@ fn health(target: &Value) -> (NodeHealth, String) {
 /// The graph of an outline, as `GET /v1/router/config` has it. Targets are in the order of their
 /// first rule.
 pub(super) fn graph(
-    outline: &Value,
+    Outline { aliases, recipes }: &Outline,
     traffic: Option<&DayTraffic>,
     health: &HealthTable,
 ) -> RouteGraph {
     let mut graph = RouteGraph::default();
     let mut targets: BTreeMap<&str, usize> = BTreeMap::new();
-    let recipes = list(outline, "recipes");
-    for (at, alias) in list(outline, "aliases").iter().enumerate() {
-        let (name, recipe) = (text(alias, "name"), text(alias, "recipe"));
-        graph.add_node(0, name, String::new(), NodeHealth::Unknown);
-        if let Some(to) = recipes.iter().position(|known| text(known, "name") == recipe) {
-            let requests = traffic.map_or(0, |traffic| traffic.of_alias(name, recipe));
+    for (at, alias) in aliases.iter().enumerate() {
+        graph.add_node(0, &alias.name, String::new(), NodeHealth::Unknown);
+        if let Some(to) = recipes.iter().position(|known| known.name == alias.recipe) {
+            let of_alias = |traffic: &DayTraffic| traffic.of_alias(&alias.name, &alias.recipe);
+            let requests = traffic.map_or(0, of_alias);
             graph.edges.push(RouteEdge { column: 0, from: at, to, requests });
         }
     }
     for (from, recipe) in recipes.iter().enumerate() {
-        let name = text(recipe, "name");
-        graph.add_node(1, name, shadow(recipe), NodeHealth::Unknown);
-        for rule in list(recipe, "rules") {
-            let requests = traffic.map_or(0, |traffic| traffic.of_rule(name, text(rule, "name")));
-            let to = graph.add_node(2, text(rule, "name"), detail(rule), NodeHealth::Unknown);
+        let shadow = recipe.shadow.as_ref();
+        let shadow = shadow.map(|to| format!("copies {} % to {}", to.percent, to.target));
+        graph.add_node(1, &recipe.name, shadow.unwrap_or_default(), NodeHealth::Unknown);
+        for rule in &recipe.rules {
+            let requests = traffic.map_or(0, |traffic| traffic.of_rule(&recipe.name, &rule.name));
+            let to = graph.add_node(2, &rule.name, detail(rule), NodeHealth::Unknown);
             graph.edges.push(RouteEdge { column: 1, from, to, requests });
-            graph.add_targets(&mut targets, (name, rule, to), traffic, health);
+            graph.add_targets(&mut targets, (&recipe.name, rule, to), traffic, health);
         }
     }
     graph
@@ -114,12 +113,11 @@ impl RouteGraph {
     fn add_targets<'o>(
         &mut self,
         known: &mut BTreeMap<&'o str, usize>,
-        (recipe, rule, from): (&str, &'o Value, usize),
+        (recipe, rule, from): (&str, &'o OutlinedRule, usize),
         traffic: Option<&DayTraffic>,
         health: &HealthTable,
     ) {
-        for target in list(rule, "targets") {
-            let name = text(target, "target");
+        for name in rule.targets.iter().map(|target| target.target.as_str()) {
             let to = match known.get(name) {
                 Some(place) => *place,
                 None => {
@@ -135,10 +133,7 @@ impl RouteGraph {
             if of_rule.any(|edge| edge.to == to) {
                 continue;
             }
-            let of_target = |traffic: &DayTraffic| {
-                traffic.of_target(recipe, text(rule, "name"), text(target, "target"))
-            };
-            let requests = traffic.map_or(0, of_target);
+            let requests = traffic.map_or(0, |traffic| traffic.of_target(recipe, &rule.name, name));
             self.edges.push(RouteEdge { column: 2, from, to, requests });
         }
     }
@@ -150,18 +145,9 @@ impl RouteGraph {
 }
 
 /// The strategy and the condition of a rule.
-fn detail(rule: &Value) -> String {
-    let strategy = text(rule, "strategy");
-    match rule.get("when").and_then(Value::as_str) {
+fn detail(OutlinedRule { strategy, when, .. }: &OutlinedRule) -> String {
+    match when {
         Some(when) => format!("{strategy}, if {when}"),
         None => format!("{strategy}, always"),
     }
-}
-
-fn shadow(recipe: &Value) -> String {
-    let Some(shadow) = recipe.get("shadow").filter(|shadow| shadow.is_object()) else {
-        return String::new();
-    };
-    let percent = shadow.get("percent").and_then(Value::as_f64).unwrap_or(0.0);
-    format!("copies {percent} % to {}", text(shadow, "target"))
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::fields::{percent, share};
 use super::graph::{NodeHealth, RouteEdge, RouteGraph, RouteNode};
+use super::shares::{percent, share};
 use crate::pieces;
 
 /// Around the picture, in pixels as all lengths here.

@@ -1,14 +1,22 @@
 //! Whatever the document: every node and edge is drawn once, inside, and none over another.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::{Value, from_value, json};
 
 use super::*;
-use crate::routing::graph::{HealthTable, graph, read_health};
+use crate::routing::graph::{HealthTable, graph, health};
 use crate::routing::traffic::DayTraffic;
+use rerouter_records::routing::Outline;
+use rerouter_records::usage::{UsageList, UsageRecord, UsageTotals};
 
 /// An outline of so many aliases, recipes, rules of each and targets, with pieces drawn by `pick`.
-fn outline(aliases: usize, recipes: usize, rules: usize, targets: usize, pick: &[usize]) -> Value {
+fn outline(
+    aliases: usize,
+    recipes: usize,
+    rules: usize,
+    targets: usize,
+    pick: &[usize],
+) -> Outline {
     let pick = |at: usize, of: usize| pick[at % pick.len()] % of;
     let aliases: Vec<Value> = (0..aliases)
         .map(|at| json!({ "name": format!("a{at}"), "recipe": format!("r{}", pick(at, recipes)) }))
@@ -16,7 +24,7 @@ fn outline(aliases: usize, recipes: usize, rules: usize, targets: usize, pick: &
     let rule = |recipe: usize, at: usize| {
         let first = pick(recipe + 3 * at, targets);
         let named = (0..=pick(recipe + at, targets.min(5)))
-            .map(|next| json!({ "target": format!("p/m{}", (first + next) % targets) }));
+            .map(|next| json!({"target": format!("p/m{}", (first + next) % targets), "weight": 1}));
         let when = at.is_multiple_of(2).then_some("prompt_tokens > 60");
         json!({
             "name": format!("rule{at}"), "when": when, "strategy": "priority",
@@ -29,16 +37,23 @@ fn outline(aliases: usize, recipes: usize, rules: usize, targets: usize, pick: &
             json!({ "name": format!("r{recipe}"), "rules": rules, "shadow": null })
         })
         .collect();
-    json!({ "aliases": aliases, "recipes": recipes })
+    from_value(json!({ "aliases": aliases, "recipes": recipes })).unwrap()
 }
 
-fn usage(rows: &[(&str, &str, &str, &str, u64)]) -> Value {
-    let row = |(alias, recipe, rule, model, requests): &(&str, &str, &str, &str, u64)| {
-        json!({
-            "alias": alias, "recipe": recipe, "rule": rule, "model": model, "requests": requests
-        })
-    };
-    json!({ "data": rows.iter().map(row).collect::<Vec<Value>>(), "has_more": false })
+fn usage(rows: &[(&str, &str, &str, &str, u64)]) -> UsageList {
+    let known = |name: &str| Some(Some(name.to_owned()).filter(|name| !name.is_empty()));
+    let row =
+        |(alias, recipe, rule, model, requests): &(&str, &str, &str, &str, u64)| UsageRecord {
+            alias: known(alias),
+            recipe: known(recipe),
+            rule: known(rule),
+            model: known(model),
+            sums: UsageTotals { requests: *requests, ..UsageTotals::default() },
+            ..UsageRecord::default()
+        };
+    let list = json!({"object": "list", "data": [], "has_more": false, "next": null,
+        "span": {"since": null, "until": "2025-11-24T16:00:00Z"}});
+    UsageList { data: rows.iter().map(row).collect(), ..from_value(list).unwrap() }
 }
 
 proptest! {
@@ -91,7 +106,7 @@ proptest! {
 #[test]
 fn shares_of_traffic_stand_on_their_edges() {
     let outline = outline(2, 1, 1, 2, &[0, 1]);
-    let traffic = DayTraffic::sum(&usage(&[
+    let traffic = DayTraffic::sum(usage(&[
         ("a0", "r0", "rule0", "p/m0", 30),
         ("a1", "r0", "rule0", "p/m0", 9),
         // Nothing answered, a target that the document no longer has, and a direct name.
@@ -100,11 +115,13 @@ fn shares_of_traffic_stand_on_their_edges() {
         ("", "direct", "", "p/m0", 50),
     ]));
     assert_eq!((traffic.total, traffic.direct), (100, 50));
-    let mut health = HealthTable::new();
-    let targets = json!([{
-        "model": "m0", "breaker": "open", "ewma_ms": 12.3, "requests_1m": 9, "errors_1m": 7
-    }]);
-    read_health(&json!({ "data": [{ "id": "p", "targets": targets }] }), &mut health);
+    let target = json!({
+        "model": "m0", "breaker": "open", "retry_at": null, "ewma_ms": 12.3, "inflight": 0,
+        "max_concurrency": null, "requests_1m": 9, "errors_1m": 7,
+    });
+    let provider =
+        json!({ "object": "provider", "id": "p", "protocol": "openai", "targets": [target] });
+    let health = health(&[from_value(provider).unwrap()]);
     let graph = graph(&outline, Some(&traffic), &health);
     let requests: Vec<(usize, u64)> =
         graph.edges.iter().map(|edge| (edge.column, edge.requests)).collect();
@@ -127,12 +144,14 @@ fn names_are_text_and_an_empty_document_is_drawn() {
             "name": hostile, "shadow": { "target": hostile, "percent": 1.5 },
             "rules": [{
                 "name": hostile, "when": hostile, "strategy": "weighted",
-                "targets": [{ "target": hostile }],
+                "targets": [{ "target": hostile, "weight": 1 }],
             }],
         }],
     });
+    let outline = from_value(outline).unwrap();
     let drawn = draw(&graph(&outline, None, &HealthTable::new()), 0).into_string();
     assert!(!drawn.contains("<script") && drawn.matches("&lt;script").count() > 4, "{drawn}");
-    let empty = draw(&graph(&Value::Null, None, &HealthTable::new()), 0).into_string();
+    let nothing = Outline { aliases: Vec::new(), recipes: Vec::new() };
+    let empty = draw(&graph(&nothing, None, &HealthTable::new()), 0).into_string();
     assert!(empty.contains("<svg") && !empty.contains("NaN") && !empty.contains("inf"), "{empty}");
 }

@@ -1,23 +1,22 @@
 //! The report of an evaluation for people: what would go elsewhere and why, and what it would cost.
 
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::fields::{count, dollars, list, percent, text};
 use super::flow::{self, NONE, TargetFlows, label_of};
+use super::shares::percent;
 use crate::pieces;
 use rerouter_base::url::encode;
+use rerouter_records::evaluation::{ChangeRecord, CostRecord, EvaluationRecord, Lack};
 
 /// Rows of a table: the largest come first.
 const ROWS: usize = 100;
 
-pub(super) fn report(report: &Value) -> Markup {
+pub(super) fn report(report: &EvaluationRecord) -> Markup {
     let flows = TargetFlows::of(report);
-    let nothing = Value::Null;
     html! {
         (summary(report))
-        @if count(report, "evaluated") > 0 {
-            (cost(report.get("cost").unwrap_or(&nothing), count(report, "evaluated")))
+        @if report.evaluated > 0 {
+            (cost(&report.cost, report.evaluated))
             h2 { "First choices" }
             p.muted {
                 "The first choice is the target that is asked first. If it fails, another one of \
@@ -33,9 +32,8 @@ pub(super) fn report(report: &Value) -> Markup {
     }
 }
 
-fn summary(report: &Value) -> Markup {
-    let [evaluated, changed, unroutable] =
-        ["evaluated", "changed", "unroutable"].map(|name| count(report, name));
+fn summary(report: &EvaluationRecord) -> Markup {
+    let EvaluationRecord { evaluated, changed, unroutable, .. } = *report;
     html! {
         h2 { "What would change" }
         @if evaluated == 0 {
@@ -59,11 +57,9 @@ fn summary(report: &Value) -> Markup {
 }
 
 /// The costs of so many requests.
-fn cost(cost: &Value, evaluated: u64) -> Markup {
-    let (before, after) = (dollars(cost, "before"), dollars(cost, "after"));
-    let nothing = Value::Null;
-    let estimated = cost.get("estimated").unwrap_or(&nothing);
-    let unpriced = count(cost, "unpriced");
+fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
+    let CostRecord { before, after, unpriced, estimated, .. } = cost;
+    let (before, after, unpriced) = (*before, *after, *unpriced);
     html! {
         h2 { "Cost" }
         dl.rt-stats {
@@ -81,21 +77,23 @@ fn cost(cost: &Value, evaluated: u64) -> Markup {
             "What the first choices cost, by the tokens of the recorded answers. It is not what \
              was paid."
         }
-        @if dollars(estimated, "before") > 0.0 || dollars(estimated, "after") > 0.0 {
+        @if estimated.before > 0.0 || estimated.after > 0.0 {
             p.muted {
-                "Of this, " (pieces::money(dollars(estimated, "before"))) " (live) and "
-                (pieces::money(dollars(estimated, "after"))) " (yours) rest on estimated tokens."
+                "Of this, " (pieces::money(estimated.before)) " (live) and "
+                (pieces::money(estimated.after)) " (yours) rest on estimated tokens."
             }
         }
         @if unpriced > 0 {
             p.muted {
                 "The cost of " (pieces::count(unpriced)) " requests is not known: "
-                @for (at, row) in list(cost, "unpriced_targets").iter().take(5).enumerate() {
+                @for (at, row) in cost.unpriced_targets.iter().take(5).enumerate() {
                     @if at > 0 { ", " }
-                    code { (text(row, "target")) }
-                    @if text(row, "lacks") == "usage" { " reported no usage" }
-                    @else { " has no known price" }
-                    " (" (pieces::count(count(row, "count"))) ")"
+                    code { (row.target) }
+                    @match row.lacks {
+                        Lack::Usage => " reported no usage",
+                        Lack::Price => " has no known price",
+                    }
+                    " (" (pieces::count(row.count)) ")"
                 }
                 ". Both sums count them the same."
             }
@@ -136,7 +134,7 @@ fn sign(difference: f64) -> &'static str {
     }
 }
 
-fn shift(report: &Value) -> Markup {
+fn shift(report: &EvaluationRecord) -> Markup {
     html! {
         div.scroll tabindex="0" role="group" aria-label="First choices" {
             table.table {
@@ -146,20 +144,20 @@ fn shift(report: &Value) -> Markup {
                     th.num scope="col" { "With yours" }
                 } }
                 tbody {
-                    @for row in list(report, "shift").iter().take(ROWS) { tr {
-                        th.mono scope="row" { (label_of(text(row, "target"))) }
-                        td.num { (pieces::count(count(row, "before"))) }
-                        td.num { (pieces::count(count(row, "after"))) }
+                    @for row in report.shift.iter().take(ROWS) { tr {
+                        th.mono scope="row" { (label_of(&row.target)) }
+                        td.num { (pieces::count(row.before)) }
+                        td.num { (pieces::count(row.after)) }
                     } }
                 }
             }
         }
-        (more(list(report, "shift").len()))
+        (more(report.shift.len()))
     }
 }
 
-fn changes(report: &Value) -> Markup {
-    let changes = list(report, "by_change");
+fn changes(report: &EvaluationRecord) -> Markup {
+    let changes = &report.by_change;
     html! {
         h2 { "Changed requests" }
         @if changes.is_empty() { p { "Each request would have the first choice that it has now." } }
@@ -176,43 +174,40 @@ fn changes(report: &Value) -> Markup {
             }
             (more(changes.len()))
         }
-        @let (rules, plans) = (count(report, "rule_changed"), count(report, "plan_changed"));
         p.muted {
-            "Another rule would decide " (pieces::count(rules))
+            "Another rule would decide " (pieces::count(report.rule_changed))
             " requests. The order of targets to \
-             try would differ for " (pieces::count(plans)) "."
+             try would differ for " (pieces::count(report.plan_changed)) "."
         }
     }
 }
 
-fn changed(change: &Value) -> Markup {
-    let (from, to) = (text(change, "from"), text(change, "to"));
+fn changed(change: &ChangeRecord) -> Markup {
     html! {
         tr {
-            td.mono { (label_of(from)) }
+            td.mono { (label_of(&change.from)) }
             td.mono {
-                @if to == NONE { (pieces::badge("bad", "no target")) } @else { (to) }
+                @if change.to == NONE { (pieces::badge("bad", "no target")) }
+                @else { (change.to) }
             }
-            td.num { (pieces::count(count(change, "count"))) }
+            td.num { (pieces::count(change.count)) }
             td.num {
-                @let unpriced = count(change, "unpriced");
-                @match change.get("cost_delta_usd").and_then(Value::as_f64) {
-                    Some(delta) if unpriced == 0 => (signed(delta)),
-                    Some(delta) => (partly_known(delta, unpriced, count(change, "count"))),
+                @match change.cost_delta_usd {
+                    Some(delta) if change.unpriced == 0 => (signed(delta)),
+                    Some(delta) => (partly_known(delta, change.unpriced, change.count)),
                     None => "not known",
                 }
             }
             td {
                 ul.rt-list {
-                    @for reason in list(change, "reasons") { li {
-                        (pieces::badge("info", text(reason, "reason"))) " "
-                        (text(reason, "detail")) " "
-                        span.muted.num { "(" (pieces::count(count(reason, "count"))) ")" }
+                    @for reason in &change.reasons { li {
+                        (pieces::badge("info", &reason.reason)) " " (reason.detail) " "
+                        span.muted.num { "(" (pieces::count(reason.count)) ")" }
                     } }
                 }
             }
             td {
-                @for id in list(change, "examples").iter().filter_map(Value::as_str) {
+                @for id in change.examples.iter().map(|id| id.as_str()) {
                     // In a tab of its own: the report and the text stay.
                     a.mono href=(format!("/console/captures/{}", encode(id))) title=(id)
                         target="_blank" { (pieces::short_id(id)) } " "
@@ -241,21 +236,18 @@ const SKIPPED: [(&str, &str); 6] = [
 ];
 
 /// What the report does not know.
-fn doubts(report: &Value) -> Markup {
-    let nothing = Value::Null;
-    let skipped = report.get("skipped").unwrap_or(&nothing);
-    let rows = SKIPPED.map(|(word, says)| (count(skipped, word), format!("{says} (left out)")));
+fn doubts(report: &EvaluationRecord) -> Markup {
+    let skipped = |word| report.skipped.get(word).copied().unwrap_or_default();
+    let rows = SKIPPED.map(|(word, says)| (skipped(word), format!("{says} (left out)")));
     let others = [
-        ("inexact", "decided without a text that was not kept: another rule may match"),
-        ("assumed", "with targets that did not exist then: these count as healthy and idle"),
-        ("unroutable_before", "without a target under the live document too"),
-        ("unreadable", "not readable (left out)"),
+        (report.inexact, "decided without a text that was not kept: another rule may match"),
+        (report.assumed, "with targets that did not exist then: these count as healthy and idle"),
+        (report.unroutable_before, "without a target under the live document too"),
+        (report.unreadable.unwrap_or_default(), "not readable (left out)"),
     ];
-    let rows: Vec<(u64, String)> = rows
-        .into_iter()
-        .chain(others.map(|(name, says)| (count(report, name), says.to_owned())))
-        .filter(|(requests, _)| *requests > 0)
-        .collect();
+    let others = others.map(|(requests, says)| (requests, says.to_owned()));
+    let rows: Vec<(u64, String)> =
+        rows.into_iter().chain(others).filter(|(requests, _)| *requests > 0).collect();
     html! {
         @if !rows.is_empty() {
             h2 { "What could not be judged" }
@@ -271,31 +263,38 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures::record;
 
     #[test]
     fn a_report_says_what_changes_and_what_it_does_not_know() {
-        let shown = report(&json!({
-            "evaluated": 2000, "changed": 500, "unroutable": 3, "unroutable_before": 0,
-            "rule_changed": 7, "plan_changed": 9, "inexact": 4, "assumed": 0,
-            "by_change": [{
-                "from": "p/<b>", "to": "none", "count": 500, "cost_delta_usd": -0.5,
-                "reasons": [{ "reason": "rule", "detail": "<script>", "count": 500 }],
-                "examples": ["req_1"],
-            }, {
-                "from": "p/<b>", "to": "p/c", "count": 101, "cost_delta_usd": 0.0, "unpriced": 99,
-            }],
-            "shift": [
-                { "target": "p/<b>", "before": 2000, "after": 1500 },
-                { "target": "none", "before": 0, "after": 500 },
-            ],
-            "cost": {
-                "before": 2.0, "after": 1.5, "estimated": { "before": 0.0, "after": 0.0 },
-                "skipped": 0.0, "unpriced": 5,
-                "unpriced_targets": [{ "target": "p/<i>", "lacks": "price", "count": 5 }],
-            },
-            "skipped": { "replays": 6, "shadows": 0 },
-        }))
-        .into_string();
+        let whole = serde_json::to_value(EvaluationRecord::default()).unwrap();
+        let found = record(
+            whole,
+            json!({
+                "evaluated": 2000, "changed": 500, "unroutable": 3, "unroutable_before": 0,
+                "rule_changed": 7, "plan_changed": 9, "inexact": 4, "assumed": 0,
+                "by_change": [{
+                    "from": "p/<b>", "to": "none", "count": 500, "cost_delta_usd": -0.5,
+                    "unpriced": 0,
+                    "reasons": [{ "reason": "rule", "detail": "<script>", "count": 500 }],
+                    "examples": ["req_1"],
+                }, {
+                    "from": "p/<b>", "to": "p/c", "count": 101, "cost_delta_usd": 0.0, "unpriced": 99,
+                    "reasons": [], "examples": [],
+                }],
+                "shift": [
+                    { "target": "p/<b>", "before": 2000, "after": 1500 },
+                    { "target": "none", "before": 0, "after": 500 },
+                ],
+                "cost": {
+                    "before": 2.0, "after": 1.5, "estimated": { "before": 0.0, "after": 0.0 },
+                    "skipped": 0.0, "unpriced": 5,
+                    "unpriced_targets": [{ "target": "p/<i>", "lacks": "price", "count": 5 }],
+                },
+                "skipped": { "replays": 6, "shadows": 0 },
+            }),
+        );
+        let shown = report(&found).into_string();
         for there in [
             "500 of 2\u{2009}000",
             "(25 %)",
@@ -315,14 +314,15 @@ mod tests {
 
     #[test]
     fn a_report_on_nothing_says_so() {
-        let shown = report(&Value::Null).into_string();
+        let shown = report(&EvaluationRecord::default()).into_string();
         assert!(shown.contains("There are no captured requests") && !shown.contains("<svg"));
     }
 
     #[test]
     fn an_unknown_cost_is_not_a_saving_of_nothing() {
-        let shown = cost(&json!({ "before": 0.3602, "after": 0.3602, "unpriced": 226 }), 297);
-        let shown = shown.into_string();
+        let same =
+            CostRecord { before: 0.3602, after: 0.3602, unpriced: 226, ..CostRecord::default() };
+        let shown = cost(&same, 297).into_string();
         assert!(shown.contains("<dd class=\"num\">not known for 226 of 297</dd>"), "{shown}");
         assert!(!shown.contains("0.0 %") && !shown.contains("$0.00"), "{shown}");
     }

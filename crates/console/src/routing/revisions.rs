@@ -4,20 +4,24 @@ use std::collections::BTreeMap;
 
 use http::Method;
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::apply::applied;
 use super::diff;
 use super::document::revision_text;
-use super::fields::{list, text};
-use super::workbench::{LiveRouting, RoutingTab, tabs};
+use super::workbench::{RoutingTab, live, tabs};
 use crate::audit::actor_name;
-use crate::call::PageCall;
+use crate::call::{PageCall, record, request};
 use crate::layout::Tab;
 use crate::pieces;
 use rerouter_base::error::Error;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
+use rerouter_records::Time;
+use rerouter_records::audit::AuditEvent;
+use rerouter_records::error::ManagementError;
+use rerouter_records::page::Page;
+use rerouter_records::routing::ListedRevision;
 
 /// Time from the beginning of a change to its document being live, at most: it may wait for the
 /// gate.
@@ -28,14 +32,10 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     if let (Some(a), Some(b)) = (call.query("a"), call.query("b")) {
         return call.redirect(&compare_path(&a, &b));
     }
-    let after = call.query("after").map(|after| format!("?after={}", encode(&after)));
-    let path = format!("/v1/router/config/revisions{}", after.unwrap_or_default());
-    let page = call.get(&path).await?;
-    let rows = list(&page, "data");
-    let authors = Authors::read(call, rows).await;
-    let live = LiveRouting::read(call).await?.revision;
-    let next = page.get("next").and_then(Value::as_str);
-    let next = next.map(|next| format!("/console/routing/revisions?after={}", encode(next)));
+    let (api, here) = ("/v1/router/config/revisions", "/console/routing/revisions");
+    let (rows, next) = call.list(api, here, &[]).await?;
+    let authors = Authors::read(call, &rows).await;
+    let live = live(call).await?.revision;
     let main = html! {
         (tabs(RoutingTab::Revisions))
         p.muted {
@@ -66,9 +66,8 @@ fn compare_path(a: &str, b: &str) -> String {
     format!("/console/routing/revisions/{}/{}", encode(a), encode(b))
 }
 
-fn listed(row: &Value, at: usize, authors: &Authors, live: &str) -> Markup {
-    let revision = text(row, "revision");
-    let is_live = row.get("live").and_then(Value::as_bool).unwrap_or_default();
+fn listed(row: &ListedRevision, at: usize, authors: &Authors, live: &str) -> Markup {
+    let revision = row.revision.as_str();
     // The newest two are chosen first: what the last change did.
     let choice = |name: &str, label: &str, chosen: bool| {
         html! {
@@ -81,13 +80,13 @@ fn listed(row: &Value, at: usize, authors: &Authors, live: &str) -> Markup {
             td { (choice("a", "From", at == 1)) }
             td { (choice("b", "To", at == 0)) }
             td.mono {
-                (revision) " " @if is_live { (pieces::badge("ok", "live")) }
+                (revision) " " @if row.live { (pieces::badge("ok", "live")) }
             }
             td { (pieces::time(text(row, "live_at"))) }
             td { (pieces::time(text(row, "created_at"))) }
             td { (authors.author_of(row)) }
             td {
-                @if !is_live {
+                @if !row.live {
                     a href=(format!("/console/routing?from={}", encode(revision))) { "Edit" } " "
                     a href=(compare_path(live, revision)) { "Compare with live" } " "
                     (pieces::confirm_form(
@@ -129,35 +128,33 @@ pub(crate) async fn compare(call: PageCall<'_>) -> ApiResult {
 pub(crate) async fn rollback(call: PageCall<'_>) -> ApiResult {
     let body = json!({ "revision": call.param(0) });
     let path = "/v1/router/config/rollback";
-    let response = call.send(crate::call::request(Method::POST, path, Some(&body))?).await?;
-    let taken: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-    match response.status().is_success() {
-        true => applied(call, &taken),
-        // A document that ran once may not any more, as when a variable is gone.
-        false => Err(Error::invalid("revision", text(&taken, "detail"))),
+    let response = call.send(request(Method::POST, path, Some(&body))?).await?;
+    if response.status().is_success() {
+        return applied(call, &record(&response)?);
     }
+    // A document that ran once may not any more, as when a variable is gone.
+    Err(Error::invalid("revision", record::<ManagementError>(&response)?.detail))
 }
 
 /// Who made revisions live, from the audit: the newest row of each.
 #[derive(Default)]
 struct Authors {
-    changes: BTreeMap<String, Value>,
+    changes: BTreeMap<String, AuditEvent>,
     /// Names of actors by id.
     names: BTreeMap<String, String>,
 }
 
 impl Authors {
     /// Reads the authors. There are none for callers who may not read the audit.
-    async fn read(call: PageCall<'_>, rows: &[Value]) -> Authors {
+    async fn read(call: PageCall<'_>, rows: &[ListedRevision]) -> Authors {
         let mut authors = Authors::default();
-        for row in rows {
-            let Some(change) = change(call, text(row, "revision")).await else { continue };
-            let actor = change.pointer("/actor/id").and_then(Value::as_str).unwrap_or_default();
+        for ListedRevision { revision, .. } in rows {
+            let Some(change) = change(call, revision).await else { continue };
+            let actor = &change.actor.id;
             if !authors.names.contains_key(actor) {
-                let name = actor_name(call, actor).await;
-                authors.names.insert(actor.to_owned(), name);
+                authors.names.insert(actor.clone(), actor_name(call, actor).await);
             }
-            authors.changes.insert(text(row, "revision").to_owned(), change);
+            authors.changes.insert(revision.clone(), change);
         }
         authors
     }
@@ -166,35 +163,29 @@ impl Authors {
         let change = self.changes.get(text(row, "revision"));
         let change = change.filter(|change| is_of(text(change, "at"), text(row, "live_at")));
         let Some(change) = change else { return html! { span.muted { "a file, or a start" } } };
-        let actor = change.pointer("/actor/id").and_then(Value::as_str).unwrap_or_default();
+        let actor = &change.actor.id;
         html! {
-            (self.names.get(actor).map_or(actor, String::as_str))
-            @if text(change, "action") == "config.rollback" { " " (pieces::badge("", "rollback")) }
+            (self.names.get(actor).unwrap_or(actor))
+            @if change.action == "config.rollback" { " " (pieces::badge("", "rollback")) }
         }
     }
 }
 
 /// The newest change that made a revision live.
-async fn change(call: PageCall<'_>, revision: &str) -> Option<Value> {
-    let mut newest: Option<Value> = None;
+async fn change(call: PageCall<'_>, revision: &str) -> Option<AuditEvent> {
+    let mut newest: Option<AuditEvent> = None;
     for action in ["config.put", "config.rollback"] {
         let path = format!("/v1/audit?limit=1&action={action}&target={}", encode(revision));
-        let found = call.get(&path).await.ok()?;
-        let Some(row) = found.pointer("/data/0") else { continue };
-        if newest.as_ref().is_none_or(|other| text(other, "at") < text(row, "at")) {
-            newest = Some(row.clone());
-        }
+        let found: Page<AuditEvent> = call.read(&path).await.ok()?;
+        let found = found.data.into_iter().next();
+        newest = newest.into_iter().chain(found).max_by_key(|event| event.at);
     }
     newest
 }
 
 /// Whether a change that began at one time made what is live since another.
-fn is_of(began: &str, live_at: &str) -> bool {
-    let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
-    let took = time(began).zip(time(live_at));
-    took.is_some_and(|(began, live)| {
-        (-1..CHANGE_SECONDS).contains(&(live.as_second() - began.as_second()))
-    })
+fn is_of(Time(began): Time, Time(live): Time) -> bool {
+    (-1..CHANGE_SECONDS).contains(&(live.as_second() - began.as_second()))
 }
 
 #[cfg(test)]
@@ -203,15 +194,15 @@ mod tests {
 
     #[test]
     fn a_change_made_what_is_live_since_shortly_after_it() {
-        let began = "2026-11-21T10:00:00.000000Z";
+        let time = |text| Time::parse(text).unwrap();
+        let began = time("2026-11-21T10:00:00.000000Z");
         for (live_at, is) in [
             ("2026-11-21T10:00:00.500000Z", true),
             ("2026-11-21T10:01:00.000000Z", true),
             ("2026-11-21T10:30:00.000000Z", false),
             ("2026-11-21T09:59:00.000000Z", false),
-            ("", false),
         ] {
-            assert_eq!(is_of(began, live_at), is, "{live_at}");
+            assert_eq!(is_of(began, time(live_at)), is, "{live_at}");
         }
     }
 }

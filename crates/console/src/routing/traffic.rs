@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use serde_json::Value;
 
-use super::fields::{count, list, text};
 use crate::call::PageCall;
 use rerouter_base::error::Result;
+use rerouter_records::usage::UsageList;
 
 /// The requests of a day in UTC.
 #[derive(Debug, Default)]
@@ -41,29 +40,24 @@ impl DayTraffic {
     async fn of(call: PageCall<'_>, since: Date, until: Option<Date>) -> Result<DayTraffic> {
         let until = until.map(|until| format!("&until={until}")).unwrap_or_default();
         let ways = "group_by=alias,recipe,rule,model";
-        let usage = call.get(&format!("/v1/router/usage?since={since}{until}&{ways}")).await?;
-        Ok(DayTraffic { day: since.to_string(), ..DayTraffic::sum(&usage) })
+        let usage = call.read(&format!("/v1/router/usage?since={since}{until}&{ways}")).await?;
+        Ok(DayTraffic { day: since.to_string(), ..DayTraffic::sum(usage) })
     }
 
     /// Sums the rows of usage by alias, rule and target.
-    pub(super) fn sum(usage: &Value) -> DayTraffic {
-        let mut traffic = DayTraffic {
-            is_partial: usage.get("has_more").and_then(Value::as_bool).unwrap_or_default(),
-            ..DayTraffic::default()
-        };
-        for row in list(usage, "data") {
-            let requests = count(row, "requests");
-            let [alias, recipe, rule, model] =
-                ["alias", "recipe", "rule", "model"].map(|name| text(row, name).to_owned());
+    pub(super) fn sum(usage: UsageList) -> DayTraffic {
+        let mut traffic = DayTraffic { is_partial: usage.has_more, ..DayTraffic::default() };
+        for row in usage.data {
+            let requests = row.sums.requests;
             // Without a recipe the request was refused before a decision.
-            if recipe.is_empty() {
-                continue;
-            }
+            let Some(recipe) = row.recipe.flatten() else { continue };
             traffic.total += requests;
-            if rule.is_empty() {
+            let Some(rule) = row.rule.flatten() else {
                 traffic.direct += requests;
                 continue;
-            }
+            };
+            let [alias, model] =
+                [row.alias, row.model].map(|name| name.flatten().unwrap_or_default());
             *traffic.aliases.entry((alias, recipe.clone())).or_default() += requests;
             *traffic.rules.entry((recipe.clone(), rule.clone())).or_default() += requests;
             *traffic.targets.entry((recipe, rule, model)).or_default() += requests;

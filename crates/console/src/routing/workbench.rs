@@ -5,38 +5,21 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::fields::{count, list, text};
 use crate::call::PageCall;
 use crate::form::Form;
 use crate::pieces;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::Result;
+use rerouter_records::routing::{Config, ConfigSource, ProblemRecord};
 
-/// The live document, as `GET /v1/router/config` has it.
-pub(super) struct LiveRouting {
-    pub(super) revision: String,
-    pub(super) since: String,
-    pub(super) text: String,
-    /// The file that a change is written to.
-    pub(super) file: Option<String>,
-    /// Whether it is the one in the binary, which cannot be replaced.
-    pub(super) is_built_in: bool,
-    pub(super) outline: Value,
+/// The live document.
+pub(super) async fn live(call: PageCall<'_>) -> Result<Config> {
+    call.read("/v1/router/config").await
 }
 
-impl LiveRouting {
-    pub(super) async fn read(call: PageCall<'_>) -> Result<LiveRouting> {
-        let mut found = call.get("/v1/router/config").await?;
-        let file = Some(text(&found, "file")).filter(|_| text(&found, "source") == "file");
-        Ok(LiveRouting {
-            revision: text(&found, "revision").to_owned(),
-            since: text(&found, "live_since").to_owned(),
-            text: text(&found, "document").to_owned(),
-            file: file.map(str::to_owned),
-            is_built_in: text(&found, "source") == "built_in",
-            outline: found.get_mut("outline").map(Value::take).unwrap_or_default(),
-        })
-    }
+/// The file that a change is written to.
+pub(super) fn written_file(live: &Config) -> Option<&String> {
+    live.file.as_ref().filter(|_| live.source == ConfigSource::File)
 }
 
 /// A document that somebody edits.
@@ -210,8 +193,7 @@ pub(super) fn report_place(report: &Markup) -> Markup {
 }
 
 /// Problems and warnings of a document, each a link to its place.
-pub(super) fn messages(validation: &Value) -> Markup {
-    let (problems, warnings) = (list(validation, "problems"), list(validation, "warnings"));
+pub(super) fn messages(problems: &[ProblemRecord], warnings: &[ProblemRecord]) -> Markup {
     html! {
         @if problems.is_empty() && warnings.is_empty() {
             p { (pieces::badge("ok", "valid")) " No problem was found." }
@@ -228,19 +210,17 @@ pub(super) fn messages(validation: &Value) -> Markup {
     }
 }
 
-fn message(problem: &Value, kind: &str, look: &str) -> Markup {
-    let (line, column) = (count(problem, "line"), count(problem, "column"));
+fn message(problem: &ProblemRecord, kind: &str, look: &str) -> Markup {
+    let ProblemRecord { path, line, column, message, hint } = problem;
     html! {
         li {
             (pieces::badge(look, kind)) " "
             a href="#rt-text" data-rt-line=(line) data-rt-column=(column) data-rt-kind=(kind) {
                 "Line " (line) ", column " (column)
             }
-            @if !text(problem, "path").is_empty() { " " code { (text(problem, "path")) } }
-            ": " (pieces::prose(text(problem, "message")))
-            @if !text(problem, "hint").is_empty() {
-                span.muted { " – " (pieces::prose(text(problem, "hint"))) }
-            }
+            @if !path.is_empty() { " " code { (path) } }
+            ": " (pieces::prose(message))
+            @if let Some(hint) = hint { span.muted { " – " (pieces::prose(hint)) } }
         }
     }
 }

@@ -1,22 +1,4 @@
-//! Members of the API's answers, and numbers as text. What is missing is empty or 0.
-
-use serde_json::Value;
-
-pub(super) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-pub(super) fn count(value: &Value, name: &str) -> u64 {
-    value.get(name).and_then(Value::as_u64).unwrap_or(0)
-}
-
-pub(super) fn dollars(value: &Value, name: &str) -> f64 {
-    value.get(name).and_then(Value::as_f64).unwrap_or(0.0)
-}
-
-pub(super) fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
-    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
+//! Parts of a whole.
 
 /// A part of a whole, 0 to 1; 0 of nothing.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
