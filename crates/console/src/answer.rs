@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use maud::Markup;
+
+use rerouter_base::error::{Error, Result};
 
 /// Nothing comes from elsewhere, nothing is written into the page that runs, and no other site
 /// frames it.
@@ -33,6 +35,22 @@ pub(super) fn html(status: StatusCode, html: Markup) -> Response<Bytes> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// An answer that a browser keeps as a file, and no cache.
+pub(super) fn file(
+    kind: &'static str,
+    name: &str,
+    body: impl Into<Bytes>,
+) -> Result<Response<Bytes>> {
+    let mut response = Response::new(body.into());
+    let headers = response.headers_mut();
+    protect(headers);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let disposition = format!("attachment; filename=\"{name}\"");
+    headers.insert(CONTENT_DISPOSITION, disposition.try_into().map_err(Error::internal)?);
+    Ok(response)
 }
 
 /// An answer that leads to another page; htmx is told by a header of its own.

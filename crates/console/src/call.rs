@@ -23,6 +23,7 @@ use rerouter_core::api::{
     Route, RouteMatch,
 };
 use rerouter_core::app::App;
+use rerouter_records::error::ManagementError;
 use rerouter_records::page::Page;
 
 /// A request for a page, and who sends it.
@@ -69,17 +70,15 @@ impl PageCall<'_> {
         body: Option<&Value>,
     ) -> Result<Value> {
         let response = self.send(request(method, path_and_query, body)?).await?;
-        let json: Value = serde_json::from_slice(response.body()).unwrap_or_default();
         if response.status().is_success() {
-            return Ok(json);
+            return Ok(serde_json::from_slice(response.body()).unwrap_or_default());
         }
-        let detail = json.get("detail").and_then(Value::as_str).unwrap_or("The call failed.");
         let kind = match response.status() {
             StatusCode::CONFLICT => Kind::Conflict,
             StatusCode::SERVICE_UNAVAILABLE => Kind::Unavailable,
             _ => Kind::Internal,
         };
-        Err(Error::new(kind, detail))
+        Err(Error::new(kind, record::<ManagementError>(&response)?.detail))
     }
 
     /// Any call of the API, with the whole answer.

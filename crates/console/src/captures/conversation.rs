@@ -52,11 +52,8 @@ pub(crate) async fn earlier(call: PageCall<'_>) -> ApiResult {
     let until = call.query("until").and_then(|until| until.parse().ok()).unwrap_or(usize::MAX);
     let mut view = ConversationView { id: &id, left: BYTES };
     let shown = view.messages(&request.messages, until);
-    if call.is_fragment() {
-        return call.page("Messages", Tab::Captures, shown);
-    }
     let main = html! {
-        p { a href=(address(&id, "")) { "Back to the request" } }
+        @if !call.is_fragment() { p { a href=(address(&id, "")) { "Back to the request" } } }
         (shown)
     };
     call.page("Earlier messages", Tab::Captures, main)

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::call::PageCall;
+use crate::links::with_query;
 use crate::pieces::field;
 use rerouter_base::clock::rfc3339;
-use rerouter_base::url::encode;
 use rerouter_records::replay::ReplayQuery;
 use rerouter_records::schema::names;
 
@@ -103,21 +103,16 @@ impl ListFilters {
         asked.extend(since.map(|since| ("since", since)));
         asked.extend(in_utc(self.get("to")).map(|until| ("until", until)));
         asked.extend(self.after.clone().map(|after| ("after", after)));
-        let asked: Vec<String> =
-            asked.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
-        format!("/v1/router/replay?{}", asked.join("&"))
+        let asked: Vec<(&str, &str)> =
+            asked.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        with_query("/v1/router/replay", &asked)
     }
 
     /// The address of the list with these filters, at a place in it.
     pub(super) fn address(&self, after: Option<&str>) -> String {
-        let place = after.map(|after| ("after", after));
         let given = self.given.iter().map(|(name, value)| (*name, value.as_str()));
-        let pairs: Vec<String> =
-            given.chain(place).map(|(name, value)| format!("{name}={}", encode(value))).collect();
-        match pairs.is_empty() {
-            true => "/console/captures".to_owned(),
-            false => format!("/console/captures?{}", pairs.join("&")),
-        }
+        let query: Vec<_> = given.chain(after.map(|after| ("after", after))).collect();
+        with_query("/console/captures", &query)
     }
 
     /// The form, without a script.

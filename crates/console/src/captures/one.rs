@@ -10,7 +10,7 @@ use super::curl::curl;
 use super::decision::decision;
 use super::filters::COMPARE;
 use super::list::{marks, tokens};
-use super::text::{CaptureSide, beginning, size};
+use super::text::{beginning, body, size};
 use super::timeline::timeline;
 use super::values::{cost, outcome, served, span, visible};
 use super::{address, compared};
@@ -265,14 +265,17 @@ fn related(capture: &CaptureRecord, copies: &[Replay]) -> Markup {
 }
 
 /// One side as bytes: headers and body.
-fn raw(capture: &CaptureRecord, name: &str, title: &str) -> Markup {
-    let id = capture.base.id.as_str();
-    let Some(side) = CaptureSide::of(capture, name) else { return html! {} };
-    let header = |(name, value): (&String, &Value)| {
+fn raw(capture: &CaptureRecord, side: &str, title: &str) -> Markup {
+    let CaptureRecord { base, request, response, .. } = capture;
+    let (headers, is_text, is_cut) = match side {
+        "request" => (&request.headers, request.body.is_some(), request.truncated),
+        _ => (&response.headers, response.body.is_some(), response.truncated),
+    };
+    let line = |(name, value): (&String, &Value)| {
         format!("{name}: {}", value.as_str().unwrap_or_default())
     };
-    let lines: Vec<String> = side.headers.iter().map(header).collect();
-    let body = side.body();
+    let lines: Vec<String> = headers.iter().map(line).collect();
+    let (id, body) = (base.id.as_str(), body(capture, side));
     html! {
         details.cap-raw {
             summary {
@@ -284,14 +287,14 @@ fn raw(capture: &CaptureRecord, name: &str, title: &str) -> Markup {
                 None => p.muted { "No body was kept." },
                 Some(body) => {
                     h3 { "Body" }
-                    @if side.text.is_none() {
+                    @if !is_text {
                         p.muted { "These bytes are no text, or were put together from a stream." }
                     }
-                    @if side.is_truncated {
+                    @if is_cut {
                         p.muted { "It was cut off when it was captured." }
                     }
-                    p { a href=(address(id, &format!("/raw/{name}"))) download { "Download" } }
-                    (beginning(id, name, &String::from_utf8_lossy(body)))
+                    p { a href=(address(id, &format!("/raw/{side}"))) download { "Download" } }
+                    (beginning(id, side, &String::from_utf8_lossy(body)))
                 }
             }
         }

@@ -2,18 +2,15 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
-use http::{HeaderValue, Response};
 use maud::{Markup, html};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::address;
 use super::values::{pretty, visible};
-use crate::answer::protect;
+use crate::answer::file;
 use crate::call::PageCall;
 use crate::layout::Tab;
-use rerouter_base::error::{Error, Result};
+use rerouter_base::error::Error;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
 use rerouter_records::conversation::Conversation;
@@ -63,12 +60,12 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     let path = format!("/v1/router/replay/{}{with}", encode(&id));
     let found = find(&call.read(&path).await?, &part).ok_or_else(|| Error::not_found("text"))?;
     let shown = piece(&id, &part, &found, (from, PIECE));
-    if call.is_fragment() {
-        return call.page("Text", Tab::Captures, shown);
-    }
     let main = html! {
-        p { a href=(address(&id, "")) { "Back to the request" } }
-        pre.cap-text tabindex="0" { (shown) }
+        @if call.is_fragment() { (shown) }
+        @else {
+            p { a href=(address(&id, "")) { "Back to the request" } }
+            pre.cap-text tabindex="0" { (shown) }
+        }
     };
     call.page("Text of a request", Tab::Captures, main)
 }
@@ -76,8 +73,8 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
 /// A text of a capture: `request` and `response` are the bodies; `/system/0` and the like are JSON
 /// pointers into the conversation's request, behind `answer:` into its answer.
 fn find(capture: &CaptureRecord, part: &str) -> Option<String> {
-    if let Some(side) = CaptureSide::of(capture, part) {
-        return side.body().map(|body| String::from_utf8_lossy(&body).into_owned());
+    if let Some(body) = body(capture, part) {
+        return Some(String::from_utf8_lossy(&body).into_owned());
     }
     let Conversation { request, answer } = capture.conversation.as_ref()?;
     let (side, pointer) = match part.strip_prefix("answer:") {
@@ -90,44 +87,21 @@ fn find(capture: &CaptureRecord, part: &str) -> Option<String> {
     found.as_str().or_else(|| text("text")).or_else(|| text("arguments")).map(str::to_owned)
 }
 
-/// What a capture has of the request or of the answer.
-pub(super) struct CaptureSide<'a> {
-    pub(super) headers: &'a Map<String, Value>,
-    pub(super) text: Option<&'a str>,
-    base64: Option<&'a str>,
-    /// The answer put together where its stream was not kept.
-    assembled: Option<&'a Value>,
-    pub(super) is_truncated: bool,
-}
-
-impl CaptureSide<'_> {
-    pub(super) fn of<'a>(capture: &'a CaptureRecord, side: &str) -> Option<CaptureSide<'a>> {
-        let CaptureRecord { request, response, .. } = capture;
-        match side {
-            "request" => Some(CaptureSide {
-                headers: &request.headers,
-                text: request.body.as_deref(),
-                base64: request.body_base64.as_deref(),
-                assembled: None,
-                is_truncated: request.truncated,
-            }),
-            "response" => Some(CaptureSide {
-                headers: &response.headers,
-                text: response.body.as_deref(),
-                base64: response.body_base64.as_deref(),
-                assembled: Some(&response.assembled).filter(|assembled| !assembled.is_null()),
-                is_truncated: response.truncated,
-            }),
-            _ => None,
-        }
-    }
-
-    pub(super) fn body(&self) -> Option<Vec<u8>> {
-        match (self.text, self.base64) {
-            (Some(text), _) => Some(text.as_bytes().to_vec()),
-            (None, Some(base64)) => STANDARD.decode(base64).ok(),
-            (None, None) => Some(pretty(&self.assembled?.to_string()).into_owned().into_bytes()),
-        }
+/// A body as it was kept, or the answer put together where its stream was not.
+pub(super) fn body(
+    CaptureRecord { request, response, .. }: &CaptureRecord,
+    side: &str,
+) -> Option<Vec<u8>> {
+    let (text, base64, assembled) = match side {
+        "request" => (&request.body, &request.body_base64, &Value::Null),
+        "response" => (&response.body, &response.body_base64, &response.assembled),
+        _ => return None,
+    };
+    match (text, base64) {
+        (Some(text), _) => Some(text.as_bytes().to_vec()),
+        (None, Some(base64)) => STANDARD.decode(base64).ok(),
+        (None, None) if assembled.is_null() => None,
+        (None, None) => Some(pretty(&assembled.to_string()).into_owned().into_bytes()),
     }
 }
 
@@ -136,19 +110,8 @@ impl CaptureSide<'_> {
 pub(crate) async fn download(call: PageCall<'_>) -> ApiResult {
     let (id, side) = (call.param(0), call.param(1));
     let capture = call.read(&format!("/v1/router/replay/{}", encode(&id))).await?;
-    let body = CaptureSide::of(&capture, &side).and_then(|side| side.body());
-    file(capture.base.id.as_str(), &side, body.ok_or_else(|| Error::not_found("body"))?)
-}
-
-fn file(id: &str, side: &str, body: Vec<u8>) -> Result<Response<Bytes>> {
-    let mut response = Response::new(Bytes::from(body));
-    let headers = response.headers_mut();
-    protect(headers);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let name = format!("attachment; filename=\"{id}-{side}.txt\"");
-    headers.insert(CONTENT_DISPOSITION, name.try_into().map_err(Error::internal)?);
-    Ok(response)
+    let body = body(&capture, &side).ok_or_else(|| Error::not_found("body"))?;
+    file("application/octet-stream", &format!("{}-{side}.txt", capture.base.id), body)
 }
 
 #[cfg(test)]

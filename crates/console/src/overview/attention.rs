@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::concerns::Concerns;
 use super::present::{Present, state, target_id};
+use crate::links::with_query;
 use crate::pieces::{badge, count, time};
 use rerouter_base::bounds;
 use rerouter_base::url::encode;
@@ -105,14 +106,11 @@ fn of_target(provider: &str, target: &ProviderTarget) -> Option<Concern> {
         ". " (count(activity.errors_1m)) " of " (count(activity.requests_1m))
         " attempts of the last minute failed."
     };
-    let meant = format!("decided_provider={}&decided_model={}", encode(provider), encode(model));
-    let finding =
-        Concern::new(kind == "bad", says, "Its state", format!("#{}", target_id(provider, model)));
-    Some(
-        finding
-            .and("Requests meant for it", format!("/console/captures?{meant}"))
-            .and("Routing", "/console/routing"),
-    )
+    let meant = [("decided_provider", provider), ("decided_model", model.as_str())];
+    let (row, captures) =
+        (format!("#{}", target_id(provider, model)), with_query("/console/captures", &meant));
+    let finding = Concern::new(kind == "bad", says, "Its state", row);
+    Some(finding.and("Requests meant for it", captures).and("Routing", "/console/routing"))
 }
 
 fn of_node(node: &NodeRecord) -> Option<Concern> {

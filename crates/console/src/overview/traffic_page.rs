@@ -5,8 +5,8 @@ use maud::{Markup, html};
 
 use super::traffic::{Steps, Traffic};
 use super::view::{Dimension, Range, View};
+use crate::links::with_query;
 use crate::pieces::{Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, money};
-use rerouter_base::url::encode;
 use rerouter_records::usage::{LatencyQuantiles, UsageRecord};
 
 pub(super) fn show(traffic: &Traffic, view: &View, is_admin: bool) -> Markup {
@@ -61,7 +61,8 @@ fn tab(to: &View, now: &View, label: &str) -> Markup {
 }
 
 fn numbers(total: &UsageRecord) -> Markup {
-    let (sums, latency, first_token) = (&total.sums, total.latency_ms, total.first_token_ms);
+    let sums = &total.sums;
+    let [latency, first_token] = [total.latency_ms, total.first_token_ms].map(quantiles);
     let share = sums.errors as f64 / sums.requests.max(1) as f64 * 100.0;
     let cost = sums.cost_usd.map_or_else(|| "unknown".to_owned(), money);
     html! {
@@ -75,11 +76,11 @@ fn numbers(total: &UsageRecord) -> Markup {
                 (format!("{share:.1} %")) "; without what was "
                 a href="/console/captures?outcome=refused" { "refused at once" }
             }))
-            (stat("latency", "Latency", &median(latency), &html! {
-                "median; 95 % below " (most(latency))
+            (stat("latency", "Latency", &latency[0], &html! {
+                "median; 95 % below " (latency[1])
             }))
-            (stat("first-token", "First token", &median(first_token), &html! {
-                "median; 95 % below " (most(first_token))
+            (stat("first-token", "First token", &first_token[0], &html! {
+                "median; 95 % below " (first_token[1])
             }))
             (stat("tokens", "Tokens", &count(sums.total_tokens), &html! {
                 (count(sums.prompt_tokens)) " in, " (count(sums.completion_tokens)) " out"
@@ -104,14 +105,9 @@ fn stat(name: &str, label: &str, value: &str, more: &Markup) -> Markup {
     }
 }
 
-/// Half took less than this; a dash where there are none.
-fn median(of: Option<LatencyQuantiles>) -> String {
-    of.map_or_else(|| "–".to_owned(), |of| duration_ms(of.p50))
-}
-
-/// 95 of 100 took less than this; a dash where there are none.
-fn most(of: Option<LatencyQuantiles>) -> String {
-    of.map_or_else(|| "–".to_owned(), |of| duration_ms(of.p95))
+/// What half and 95 of 100 took less than; dashes where there are none.
+fn quantiles(of: Option<LatencyQuantiles>) -> [String; 2] {
+    of.map_or_else(|| ["–"; 2].map(str::to_owned), |of| [of.p50, of.p95].map(duration_ms))
 }
 
 /// A sum of a row.
@@ -124,7 +120,7 @@ fn requests(row: &UsageRecord) -> f64 {
 fn charts(traffic: &Traffic, view: &View) -> Markup {
     let line = |label: &str, of: fn(&UsageRecord) -> Option<f64>| ChartSeries {
         label: label.to_owned(),
-        values: values(traffic, &traffic.over_time, of),
+        values: traffic.times.iter().map(|at| traffic.over_time.get(at).and_then(of)).collect(),
     };
     let bars = |label: &str, of: SumOf| ChartSeries {
         label: label.to_owned(),
@@ -156,15 +152,6 @@ fn charts(traffic: &Traffic, view: &View) -> Markup {
             (bar_chart(&plot("Tokens", "count", tokens.into())))
         }
     }
-}
-
-/// The values of the steps.
-fn values(
-    traffic: &Traffic,
-    steps: &Steps,
-    of: impl Fn(&UsageRecord) -> Option<f64>,
-) -> Vec<Option<f64>> {
-    traffic.times.iter().map(|time| steps.get(time).and_then(&of)).collect()
 }
 
 /// The sums of the steps: nothing is 0.
@@ -224,6 +211,7 @@ fn line(traffic: &Traffic, view: &View, row: &UsageRecord, largest: f64) -> Mark
     let value = view.by.value(row);
     let name = traffic.name(view.by, value);
     let share = requests(row) / largest * 100.0;
+    let latency = quantiles(row.latency_ms);
     html! {
         tr {
             th scope="row" {
@@ -240,9 +228,9 @@ fn line(traffic: &Traffic, view: &View, row: &UsageRecord, largest: f64) -> Mark
             }
             td.num { (count(row.sums.requests)) }
             td.num { (count(row.sums.errors)) }
-            td.num { (median(row.latency_ms)) }
-            td.num { (most(row.latency_ms)) }
-            td.num { (median(row.first_token_ms)) }
+            td.num { (latency[0]) }
+            td.num { (latency[1]) }
+            td.num { (quantiles(row.first_token_ms)[0]) }
             td.num { (count(row.sums.total_tokens)) }
             td.num { (row.sums.cost_usd.map_or_else(|| "–".to_owned(), money)) }
             td {
@@ -256,14 +244,14 @@ fn line(traffic: &Traffic, view: &View, row: &UsageRecord, largest: f64) -> Mark
 
 /// The captures of a value.
 fn captures(by: Dimension, value: &str) -> Option<String> {
-    let filter = match by {
-        Dimension::Recipe => format!("recipe={}", encode(value)),
+    let filters = match by {
+        Dimension::Recipe => [("recipe", value), ("", "")],
         Dimension::Target => {
             let (provider, model) = value.split_once('/')?;
-            format!("provider={}&model={}", encode(provider), encode(model))
+            [("provider", provider), ("model", model)]
         }
-        Dimension::Key => format!("key={}", encode(value)),
-        Dimension::User => format!("owner={}", encode(value)),
+        Dimension::Key => [("key", value), ("", "")],
+        Dimension::User => [("owner", value), ("", "")],
     };
-    Some(format!("/console/captures?{filter}"))
+    Some(with_query("/console/captures", &filters))
 }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use crate::call::PageCall;
+use crate::links::with_query;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::url::encode;
 use rerouter_records::usage::UsageRecord;
@@ -139,12 +140,9 @@ impl View {
 
     /// The address of the page with this view.
     pub(super) fn href(&self) -> String {
-        let only = self
-            .only
-            .as_ref()
-            .map(|(dimension, value)| format!("&{}={}", dimension.as_str(), encode(value)));
-        let (range, by) = (self.range.as_str(), self.by.as_str());
-        format!("/console/?range={range}&by={by}{}", only.unwrap_or_default())
+        let only = self.only.iter().map(|(dimension, value)| (dimension.as_str(), value.as_str()));
+        let chosen = [("range", self.range.as_str()), ("by", self.by.as_str())];
+        with_query("/console/", &chosen.into_iter().chain(only).collect::<Vec<_>>())
     }
 
     /// The query of the API for the usage of this view, by these intervals.

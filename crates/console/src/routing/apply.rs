@@ -11,9 +11,9 @@ use super::{diff, report};
 use crate::call::{PageCall, record};
 use crate::form::Form;
 use crate::layout::Tab;
+use crate::links::with_query;
 use crate::{pieces, refusal};
 use rerouter_base::error::{Error, Kind, Result};
-use rerouter_base::url::encode;
 use rerouter_core::api::{ApiRequest, ApiResult};
 use rerouter_records::error::ManagementError;
 use rerouter_records::routing::{Config, ConfigTaken};
@@ -42,25 +42,18 @@ impl GateFields {
         }
     }
 
-    fn is_open(&self) -> bool {
-        self.max_changed.is_empty() && !self.forbid_unroutable
-    }
-
     /// The change as a call of the API.
     fn change(&self, draft: &Draft) -> Result<ApiRequest> {
-        let mut query = Vec::new();
-        if !self.max_changed.is_empty() {
-            query.push(format!("max_changed={}", encode(&self.max_changed)));
-        }
-        if self.forbid_unroutable {
-            query.push("forbid_unroutable=true".to_owned());
-        }
-        if self.allow_empty && !self.is_open() {
-            query.push("allow_empty=true".to_owned());
-        }
+        let is_open = self.max_changed.is_empty() && !self.forbid_unroutable;
+        let flag = |is: bool| if is { "true" } else { "" };
+        let conditions = [
+            ("max_changed", self.max_changed.as_str()),
+            ("forbid_unroutable", flag(self.forbid_unroutable)),
+            ("allow_empty", flag(self.allow_empty && !is_open)),
+        ];
         Request::builder()
             .method(Method::PUT)
-            .uri(format!("/v1/router/config?{}", query.join("&")))
+            .uri(with_query("/v1/router/config", &conditions))
             .header(CONTENT_TYPE, "application/yaml")
             .header(IF_MATCH, format!("\"{}\"", draft.base))
             .body(draft.text.clone().into())

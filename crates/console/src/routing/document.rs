@@ -1,7 +1,7 @@
 //! The document: its text in an editor, what is wrong with it, and its picture.
 
-use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
 use maud::{Markup, html};
 
 use super::graph::{self, HealthTable, RouteGraph};
@@ -10,7 +10,7 @@ use super::traffic::DayTraffic;
 use super::workbench::{
     self, Draft, EvaluateOptions, RoutingTab, editor, report_place, tabs, written_file,
 };
-use crate::answer::protect;
+use crate::answer::file;
 use crate::call::{PageCall, record};
 use crate::form::Form;
 use crate::layout::Tab;
@@ -96,16 +96,7 @@ pub(super) async fn check_text(call: PageCall<'_>, document: &str) -> Result<(bo
 
 /// `POST /console/routing/download`: the text as a file.
 pub(crate) async fn download(call: PageCall<'_>) -> ApiResult {
-    let draft = Draft::read(&call.form()?);
-    let mut response = http::Response::new(draft.text.into());
-    let headers = response.headers_mut();
-    protect(headers);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
-    headers.insert(
-        CONTENT_DISPOSITION,
-        HeaderValue::from_static("attachment; filename=\"routing.yaml\""),
-    );
-    Ok(response)
+    file("application/yaml", "routing.yaml", Draft::read(&call.form()?).text)
 }
 
 async fn page(
