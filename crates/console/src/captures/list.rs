@@ -94,14 +94,12 @@ fn rows(filters: &ListFilters, found: &ReplayList) -> Markup {
             table.table.cap-table {
                 thead {
                     tr {
-                        th scope="col" { "Time" }
-                        th scope="col" { "Outcome" }
-                        th scope="col" { "Model → target" }
-                        th.num scope="col" { "Tokens" }
-                        th.num scope="col" { "Cost" }
-                        th.num scope="col" { "First token" }
-                        th.num scope="col" { "Total" }
-                        th.num scope="col" { "Tries" }
+                        @for column in ["Time", "Outcome", "Model → target"] {
+                            th scope="col" { (column) }
+                        }
+                        @for column in ["Tokens", "Cost", "First token", "Total", "Tries"] {
+                            th.num scope="col" { (column) }
+                        }
                         @if !compare.is_empty() { th scope="col" { "Compare" } }
                     }
                 }

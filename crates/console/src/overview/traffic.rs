@@ -46,13 +46,14 @@ impl Traffic {
         let usage_of = async |path: &str| call.read::<UsageList>(path).await;
         let (total, over_time, largest) =
             futures::try_join!(usage_of(&whole), usage_of(&by_time), usage_of(&by_value))?;
+        // A view of one value has that value alone.
+        let is_one = view.only.as_ref().is_some_and(|(only, _)| *only == view.by);
+        let values = largest.data.iter().filter(|_| !is_one).filter_map(|row| view.by.value(row));
         // A value with a comma cannot be asked for in a list.
-        let values = largest.data.iter().filter_map(|row| view.by.value(row));
         let values: Vec<&str> = values.filter(|value| !value.contains(',')).take(SERIES).collect();
         let mut series: Vec<(String, Steps)> =
             values.iter().map(|value| ((*value).to_owned(), Steps::new())).collect();
-        // A view of one value has that value alone.
-        if !values.is_empty() && view.only.as_ref().is_none_or(|(only, _)| *only != view.by) {
+        if !values.is_empty() {
             let values = encode(&values.join(","));
             let of_values = format!("{usage}&group_by=time,{column}&{column}={values}");
             for row in usage_of(&of_values).await?.data {
@@ -62,8 +63,6 @@ impl Traffic {
                     steps.insert(at, row);
                 }
             }
-        } else {
-            series.clear();
         }
         let over_time = over_time.data.into_iter();
         Ok(Traffic {

@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use crate::call::PageCall;
 use crate::links::with_query;
 use rerouter_base::error::{Error, Result};
-use rerouter_base::url::encode;
 use rerouter_records::usage::UsageRecord;
 
 /// A span of time up to now.
@@ -148,15 +147,10 @@ impl View {
     /// The query of the API for the usage of this view, by these intervals.
     pub(super) fn usage(&self, times: &[i64], interval: &str) -> String {
         let since = times.first().and_then(|first| Timestamp::from_second(*first).ok());
-        let only = self
-            .only
-            .as_ref()
-            .map(|(dimension, value)| format!("&{}={}", dimension.column(), encode(value)));
-        format!(
-            "/v1/router/usage?interval={interval}&since={}{}",
-            since.unwrap_or_default(),
-            only.unwrap_or_default()
-        )
+        let since = since.unwrap_or_default().to_string();
+        let only = self.only.iter().map(|(dimension, value)| (dimension.column(), value.as_str()));
+        let asked = [("interval", interval), ("since", since.as_str())];
+        with_query("/v1/router/usage", &asked.into_iter().chain(only).collect::<Vec<_>>())
     }
 }
 
@@ -200,7 +194,7 @@ mod tests {
         };
         assert_eq!(view.href(), "/console/?range=hour&by=key&target=a%2Fb%26c");
         let usage = view.usage(&Range::Hour.times(at(0)), "5m");
-        let asked = "/v1/router/usage?interval=5m&since=2025-11-24T15:05:00Z&model=a%2Fb%26c";
+        let asked = "/v1/router/usage?interval=5m&since=2025-11-24T15%3A05%3A00Z&model=a%2Fb%26c";
         assert_eq!(usage, asked);
     }
 }

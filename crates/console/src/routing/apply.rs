@@ -128,7 +128,9 @@ async fn review_page(
         @if can_run {
             p.muted {
                 "The requests are decided again first, which may take some seconds. "
-                @if let Some(file) = written_file(live) { "The text is written to " code { (file) } "." }
+                @if let Some(file) = written_file(live) {
+                    "The text is written to " code { (file) } "."
+                }
             }
         } @else {
             p { "This document cannot become live. Mend it in the editor." }

@@ -279,7 +279,8 @@ mod tests {
                     "reasons": [{ "reason": "rule", "detail": "<script>", "count": 500 }],
                     "examples": ["req_1"],
                 }, {
-                    "from": "p/<b>", "to": "p/c", "count": 101, "cost_delta_usd": 0.0, "unpriced": 99,
+                    "from": "p/<b>", "to": "p/c", "count": 101, "cost_delta_usd": 0.0,
+                    "unpriced": 99,
                     "reasons": [], "examples": [],
                 }],
                 "shift": [
