@@ -82,8 +82,8 @@ fn listed(row: &ListedRevision, at: usize, authors: &Authors, live: &str) -> Mar
             td.mono {
                 (revision) " " @if row.live { (pieces::badge("ok", "live")) }
             }
-            td { (pieces::time(text(row, "live_at"))) }
-            td { (pieces::time(text(row, "created_at"))) }
+            td { (pieces::time(&row.live_at.to_string())) }
+            td { (pieces::time(&row.created_at.to_string())) }
             td { (authors.author_of(row)) }
             td {
                 @if !row.live {
@@ -159,9 +159,9 @@ impl Authors {
         authors
     }
 
-    fn author_of(&self, row: &Value) -> Markup {
-        let change = self.changes.get(text(row, "revision"));
-        let change = change.filter(|change| is_of(text(change, "at"), text(row, "live_at")));
+    fn author_of(&self, row: &ListedRevision) -> Markup {
+        let change = self.changes.get(&row.revision);
+        let change = change.filter(|change| is_of(change.at, row.live_at));
         let Some(change) = change else { return html! { span.muted { "a file, or a start" } } };
         let actor = &change.actor.id;
         html! {
