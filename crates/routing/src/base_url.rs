@@ -14,11 +14,11 @@ pub struct BaseUrl {
     pub host: String,
     /// Port; by default the scheme's.
     pub port: u16,
-    /// Path before the endpoint's: empty, or `/…` without a trailing slash.
+    /// Path prefix of all endpoints: empty, or `/…` without a trailing slash.
     pub path: String,
     /// Query of every request, without `?`; usually empty.
     pub query: String,
-    /// Whether the model stands between this path and the endpoint's.
+    /// Whether request targets have the model between this path and the path of the endpoint.
     pub model_in_path: bool,
 }
 
@@ -76,8 +76,8 @@ impl BaseUrl {
         Ok(BaseUrl { query: query.to_owned(), ..base })
     }
 
-    /// Request target for an endpoint. Its query is this URL's own, then those parameters of the
-    /// client's query that the own query does not set.
+    /// Request target for an endpoint. The query of this URL comes first. Parameters of the
+    /// client's query follow, except those that this URL's query sets.
     pub fn request_target(&self, endpoint: Endpoint, model: &str, query: Option<&str>) -> String {
         if self.model_in_path {
             return self.request_target_at(&["/", model, endpoint.path()].concat(), query);
@@ -110,8 +110,8 @@ impl BaseUrl {
         self
     }
 
-    /// Whether requests for this model can be sent: one that stands in the path is a segment that
-    /// needs no encoding and leads nowhere else.
+    /// Whether requests for this model can be sent. If the model is part of the path, it must be
+    /// one plain segment: letters, digits, `-`, `_` and `.`, but not dots only.
     pub fn takes(&self, model: &str) -> bool {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
         !self.model_in_path || (model.bytes().all(is_plain) && !model.bytes().all(|b| b == b'.'))

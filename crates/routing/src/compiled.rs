@@ -1,4 +1,4 @@
-//! The routing document as run: names resolved, expressions compiled, targets shared. `compile`
+//! The compiled routing document: names resolved, expressions compiled, targets shared. `compile`
 //! builds it from a checked spec.
 
 use std::collections::HashMap;
@@ -22,13 +22,13 @@ use super::target::Target;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_document::Finding;
 
-/// What a name of the document stands for.
+/// Items of the document by name.
 pub(super) type NameIndex<T> = HashMap<Arc<str>, Arc<T>, RandomState>;
 
 /// A routing document that passed every check.
 pub struct Routing {
     pub(super) revision: Arc<str>,
-    /// The recipe's name in decisions for direct names.
+    /// Value of [`Decision::recipe`] for direct names: `direct`.
     pub(super) direct: Arc<str>,
     pub(super) text: Arc<str>,
     pub(super) zone: TimeZone,
@@ -45,11 +45,11 @@ pub struct Routing {
     pub(super) alias_index: NameIndex<Recipe>,
     pub(super) alias_patterns: Patterns<Arc<Recipe>>,
     pub(super) target_patterns: Patterns<Arc<Target>>,
-    /// Names under patterns that are known, each with its owner: an alias has none.
+    /// Known names that match patterns, each with its provider; `None` for a name under an alias.
     pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
-    /// The endpoints whose requests are translated for some target.
+    /// The endpoints whose requests are translated for at least one target.
     pub(super) translated: Vec<Endpoint>,
-    /// Names whose prices are the shipped ones.
+    /// Names of targets with shipped prices.
     pub(super) shipped: Vec<Arc<str>>,
     pub(super) warnings: Vec<Finding>,
 }
@@ -60,8 +60,8 @@ impl Routing {
         &self.warnings
     }
 
-    /// The date of the shipped prices, and the targets that have them: exact ones, and patterns
-    /// under which they count.
+    /// The date of the shipped prices, and the names of the targets that use them: exact names, and
+    /// patterns of providers in the price list.
     pub fn shipped_prices(&self) -> (&'static str, Vec<&str>) {
         let listed = |target: &&Arc<Target>| {
             target.is_pattern() && target.prices.is_none() && target.provider.price_list.is_some()
@@ -105,7 +105,7 @@ impl Routing {
         &self.providers
     }
 
-    /// The text with stars in the place of the providers' credentials.
+    /// Replaces the providers' credentials in the text by stars.
     pub fn masked(&self, text: Bytes) -> Bytes {
         self.providers.iter().fold(text, |text, provider| provider.known_by.mask(text))
     }
@@ -115,8 +115,8 @@ impl Routing {
         self.providers.iter().find(|provider| &*provider.name == name)
     }
 
-    /// Every target that a request can reach, once: those of recipes, then those of `models`, each
-    /// in document order. A pattern of targets is one of them.
+    /// Every target that a request can reach, without duplicates: first targets of recipes, then
+    /// those of `models`, each in document order. A pattern counts as one target.
     pub fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.targets.iter()
     }
@@ -152,7 +152,7 @@ impl Routing {
         self.aliases.iter().map(|(name, recipe)| (&**name, recipe))
     }
 
-    /// Names under patterns that are known, each with its provider if it is a direct name.
+    /// Known names that match patterns, each with its provider if it is a direct name.
     pub fn known_names(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.known_names.iter().map(|(name, owner)| (&**name, owner.as_deref()))
     }
@@ -187,7 +187,7 @@ pub struct Recipe {
     pub(super) rules: Vec<Rule>,
     pub(super) retry: RetryPolicy,
     pub(super) shadow: Option<Shadow>,
-    /// The endpoints whose requests are translated for some of its targets.
+    /// The endpoints whose requests are translated for at least one of its targets.
     pub(super) translated: Vec<Endpoint>,
     pub(super) budget: OnceLock<Arc<RetryBudget>>,
 }
@@ -233,9 +233,9 @@ impl Recipe {
 pub struct Shadow {
     /// Target that receives copies.
     pub target: Arc<Target>,
-    /// What names its model, if that depends on the name asked for.
+    /// Template of the target's name, if the model depends on the requested name.
     pub(super) template: Option<Arc<ModelTemplate>>,
-    /// Percentage of requests to copy, by a draw for each.
+    /// Percentage of requests to copy. Each request is drawn independently.
     pub percent: f64,
 }
 
@@ -249,7 +249,7 @@ pub struct Rule {
     pub(super) strategy: Strategy,
     pub(super) key: Option<StickyKey>,
     pub(super) choices: Vec<WeightedTarget>,
-    /// Whether a target depends on the name asked for.
+    /// Whether the model of some target depends on the requested name.
     pub(super) has_template: bool,
 }
 
@@ -288,10 +288,10 @@ impl Rule {
 /// A target with its weight in one rule.
 #[derive(Clone, Debug)]
 pub struct WeightedTarget {
-    /// With a template: the pattern of the targets that it names.
+    /// If there is a template: the pattern of all targets that it can name.
     pub(super) target: Arc<Target>,
     pub(super) weight: f64,
-    /// What names its model, if that depends on the name asked for.
+    /// Template of the target's name, if the model depends on the requested name.
     pub(super) template: Option<Arc<ModelTemplate>>,
 }
 

@@ -7,9 +7,9 @@ use super::language;
 use rerouter_dialect::endpoint::Endpoint;
 
 impl Inputs {
-    /// Adds what the request asks for that other dialects cannot carry, if a target that its name
-    /// may lead to needs a translation. `refused` is called only where that is missing. Returns
-    /// whether nothing is missing any more.
+    /// Adds the features of the request that other dialects cannot carry, if a target that the name
+    /// may lead to needs a translation. `refused` computes them and is called only if they are
+    /// missing. Returns whether the inputs are complete.
     pub fn complete_translation(
         &mut self,
         routing: &Routing,
@@ -26,8 +26,8 @@ impl Inputs {
 
     /// Adds the expensive signals that the document's expressions read: language, keyword sets and
     /// matches in texts. Known values stay, so inputs for another document lose nothing. `part`
-    /// gives a text of the request and is called only where a value is missing. Returns whether
-    /// nothing is missing any more.
+    /// returns a text of the request and is called only if a value is missing. Returns whether the
+    /// inputs are complete.
     pub fn complete(
         &mut self,
         routing: &Routing,

@@ -1,5 +1,6 @@
-//! The decision: pure, so that live traffic, reroutes and evaluations of stored requests agree to
-//! the bit. It reads no clock, random source, atomic or map order. Ties keep document order.
+//! The decision. It is pure, so that live traffic, reroutes and evaluations of stored requests get
+//! identical results. It does not depend on a clock, a random source, an atomic or the order of a
+//! hash map. Ties keep document order.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use super::{node_targets, strategy};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::protocol::Way;
 
-/// `Retry-After` when all targets are at their `max_concurrency`: nothing says when one gets
-/// free.
+/// `Retry-After` when all targets are at their `max_concurrency`: the time until one is free is
+/// unknown.
 const CONCURRENCY_RETRY: Duration = Duration::from_secs(1);
 
 /// Decides which targets to try for a request, and in which order.
@@ -49,9 +50,9 @@ pub fn decide(routing: &Routing, inputs: &Inputs) -> Result<Decision, RoutingRef
     }
 }
 
-/// The target for a shadow copy of a decided request. It is pure and no part of the decision.
-/// `None` unless the recipe has a shadow and the draw selects this request; `Err` is why the target
-/// is ineligible.
+/// The target for a shadow copy of a decided request. This function is pure; its result is not part
+/// of the decision. `None` unless the recipe has a shadow and the draw selects this request. `Err`
+/// is the reason why the target is ineligible.
 pub fn shadow(
     routing: &Routing,
     inputs: &Inputs,
@@ -63,7 +64,7 @@ pub fn shadow(
     // Only live traffic may probe a half-open breaker.
     let probing = node_targets::state(&target, inputs)
         .is_some_and(|health| health.breaker != BreakerState::Closed);
-    // Nobody would be asked: an estimate is no answer to compare.
+    // The gateway itself estimates such an answer, so there is no other answer to compare.
     let asks = way(&target, inputs) != Some(Way::Estimated);
     let against = against(&target, inputs)
         .or(probing.then_some("breaker_open"))
@@ -117,12 +118,12 @@ fn by_rule(
     selection.plan(routing, rule.choices(), inputs)
 }
 
-/// A rule of the recipe that a request leads to, tried by itself.
+/// One rule of the recipe that a request leads to, tried independently of the other rules.
 pub struct RuleTrial<'r> {
     pub rule: &'r Rule,
     /// Whether its condition holds. The error says why its evaluation failed.
     pub holds: Result<bool, String>,
-    /// What is decided if it is the first that holds.
+    /// The decision if this is the first rule that matches.
     pub decision: Result<Decision, RoutingRefusal>,
     /// The signals that its condition names, with their values.
     pub signals: Vec<(&'static str, String)>,
@@ -150,7 +151,7 @@ pub fn trials<'r>(routing: &'r Routing, inputs: &Inputs) -> Vec<RuleTrial<'r>> {
 /// Evaluates the expressions of one decision and collects their errors.
 struct Evaluator<'a> {
     facts: &'a Signals<'a>,
-    /// Built for the first expression.
+    /// Built when the first expression is evaluated.
     evaluation: Option<EvaluationContext<'a>>,
     trace: Vec<Trace>,
 }
@@ -284,7 +285,7 @@ fn too_long(
     Some(TooLong { prompt: request.prompt_tokens, answer: request.max_tokens.unwrap_or(0), most })
 }
 
-/// Why a target is ineligible: first by the request, then by the target's state.
+/// Why a target is ineligible. The request is checked first, then the target's state.
 fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     let request = &inputs.request;
     if way(target, inputs).is_none() {
@@ -307,7 +308,8 @@ fn way(target: &Target, inputs: &Inputs) -> Option<Way> {
     target.provider.way(Endpoint::named(&inputs.request.endpoint)?)
 }
 
-/// What the target's dialect cannot carry of the request. Tokens of such a prompt are estimated.
+/// A feature of the request that the target's dialect cannot carry. `None` for a request that only
+/// counts tokens: if the dialect cannot carry its prompt, the gateway estimates the tokens.
 fn refused<'i>(target: &Target, inputs: &'i Inputs) -> Option<&'i RefusedFeature> {
     let counts = || Endpoint::named(&inputs.request.endpoint).is_some_and(Endpoint::counts);
     match way(target, inputs)? {

@@ -1,5 +1,3 @@
-//! Decisions of documents, by what goes in.
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
@@ -35,7 +33,8 @@ fn rule(name: &str, when: Option<&str>, strategy: Strategy, targets: &[(&str, f6
     }
 }
 
-/// One provider `p`, one alias `auto`, the given rules; `p/lone` only in `models`.
+/// A document with one provider `p`, one alias `auto` and the given rules. The target `p/lone` is
+/// in `models` only.
 fn routing(rules: Vec<RuleSpec>) -> Routing {
     let written = parse("p: { protocol: mock }").ok().unwrap().root;
     let mut faults = Diagnostics::default();

@@ -1,4 +1,4 @@
-//! What a decision says. It is stored with the capture.
+//! The result of a decision. It is stored with the capture.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The targets that were kept out of the plan by their state then, not by what the request
-    /// asks for.
+    /// The targets that were ineligible because of their state at that time, not because of the
+    /// request.
     pub fn kept_away(&self) -> Vec<&Candidate> {
         let by_state = ["no_node", "breaker_open", "cooldown", "concurrency"];
         let is_state = |reason: &String| by_state.contains(&reason.as_str());

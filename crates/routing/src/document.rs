@@ -1,5 +1,5 @@
-//! The routing document as written, one row a key. The values keep the place of everything that a
-//! check may reject. `compile` checks them and builds what runs.
+//! The routing document as written, one row per key. Values that a check may reject keep their
+//! place in the document. `compile` checks them and builds the compiled document.
 
 use super::provider_spec::ProviderSpec;
 use rerouter_document::kinds::{
@@ -10,13 +10,13 @@ use rerouter_document::{
 };
 use serde_json::json;
 
-/// Attempts of one request, whatever its recipe says. Pingora's loop has the same bound.
+/// Maximum number of attempts for one request. Pingora's retry loop has the same bound.
 pub const ATTEMPTS_MAX: usize = 16;
-/// Rules of a recipe: a decision may evaluate all of them.
+/// Maximum number of rules in a recipe, as a decision may evaluate all of them.
 pub const RULES: usize = 64;
-/// Targets of a rule: a decision ranks all of them.
+/// Maximum number of targets in a rule, as a decision ranks all of them.
 const RULE_TARGETS: usize = 64;
-/// Words of a keyword set.
+/// Maximum number of words in a keyword set.
 const KEYWORDS: usize = 1_000;
 /// The capabilities that a model can have.
 const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
@@ -25,7 +25,7 @@ const CAPABILITIES: [&str; 4] = ["tools", "vision", "json", "audio"];
 #[derive(Debug, Default)]
 pub struct Findings {
     pub faults: Vec<Finding>,
-    /// Likely mistakes that alone would not stop the document.
+    /// Likely mistakes that alone would not make the document invalid.
     pub warnings: Vec<Finding>,
 }
 
@@ -114,7 +114,8 @@ impl RuleSpec {
         if self.name.path.is_empty() {
             self.name = section.located("unnamed".to_owned());
         }
-        // Which of weights and keys are allowed depends on the intended strategy.
+        // Whether weights and a key are allowed depends on the strategy that was meant. An invalid
+        // strategy is reported already, so they are dropped without another report.
         let written = section.take("strategy");
         let is_wrong = |field: Field<'_>| {
             field.text(&mut Diagnostics::default()) != Some(self.strategy.as_str())
@@ -163,7 +164,7 @@ section! {
     }
 }
 
-/// A condition: `when: true` is an expression too.
+/// A condition: a CEL expression as text, or a boolean such as `when: true`.
 fn condition() -> impl ValueKind<Value = Located<String>> {
     reader(
         || json!({ "type": ["string", "boolean"] }),
@@ -174,7 +175,7 @@ fn condition() -> impl ValueKind<Value = Located<String>> {
     )
 }
 
-/// US dollars.
+/// A price in US dollars, at least 0.
 fn price() -> impl ValueKind<Value = f64> {
     reader(
         || json!({ "type": "number", "minimum": 0 }),

@@ -1,6 +1,6 @@
-//! Corrects the estimate of prompt tokens for each requested name by the counts of its providers.
-//! The estimate knows no tokenizer, chat template or hidden instructions of a model; the counts
-//! include all.
+//! Corrects the estimate of prompt tokens for each requested name by the counts that its providers
+//! report. The estimate ignores tokenizers, chat templates and hidden instructions; the counts
+//! include them.
 
 use dashmap::DashMap;
 
@@ -8,14 +8,15 @@ use super::compiled::Routing;
 
 /// Prior weight of the plain estimate, in tokens.
 const PRIOR: f64 = 1000.0;
-/// Decay of former counts with each new one: the last fifty have most of the weight.
+/// Factor by which each new count shrinks the former sums. The last fifty counts have most of the
+/// weight.
 const KEPT: f64 = 0.98;
 /// Limit of the correction factor, either way. A larger difference is not due to the prompt, but
 /// for example to a web search by the provider.
 const MOST: f64 = 2.0;
 
-/// Recent counted and estimated tokens by requested name; names under a pattern share its sums. In
-/// memory only. Names come from the document, so their number is bounded.
+/// Recent counted and estimated tokens by requested name, kept in memory only. Names under a
+/// pattern share its sums. Names come from the document, so their number is bounded.
 #[derive(Debug, Default)]
 pub struct EstimateCorrection {
     names: DashMap<String, TokenSums>,

@@ -1,4 +1,4 @@
-//! Inputs, for the unit tests of all rooms.
+//! Inputs of decisions, for the unit tests of all crates.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! Everything that a decision may look at. It is copied out before the decision is made and stored
-//! with the capture, so that the decision can be repeated on any machine and under any document.
-//! Plain data: nothing here depends on another file of this room.
+//! Everything that a decision may look at. It is copied before the decision is made and stored with
+//! the capture, so that the decision can be repeated on any machine and under any document. Plain
+//! data: nothing here depends on another file of this crate.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ pub struct RequestFacts {
     pub untranslatable: Option<Untranslatable>,
 }
 
-/// What a request asks for, by the dialect that cannot carry it.
+/// Features of a request by the name of the dialect that cannot carry them.
 pub type Untranslatable = BTreeMap<String, RefusedFeature>;
 
 /// Something that a request asks for and a dialect cannot carry.
@@ -107,7 +107,7 @@ pub struct RefusedFeature {
 }
 
 impl RequestFacts {
-    /// What a dialect cannot carry of the request.
+    /// The feature of the request that this dialect cannot carry.
     pub(super) fn refused(&self, dialect: Dialect) -> Option<&RefusedFeature> {
         self.untranslatable.as_ref()?.get(dialect.name())
     }
@@ -122,7 +122,7 @@ impl RequestFacts {
         }
     }
 
-    /// Assumed length of all requested answers together, each at most `each`.
+    /// Assumed tokens of all requested answers together. One answer counts at most `each`.
     pub fn charged_answer_tokens(&self, each: u64) -> u64 {
         self.answer_tokens().min(each).saturating_mul(self.choices.unwrap_or(1).max(1))
     }

@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 
 use super::inputs::KeywordHit;
 
-/// Bytes of the last user message searched for keywords: a millisecond's work.
+/// Number of bytes of the last user message that are searched for keywords. The search takes about
+/// a millisecond.
 const KEYWORD_TEXT: usize = 1 << 20;
 
 /// The keyword sets of a document.
@@ -45,9 +46,9 @@ impl Keywords {
         self.sets.iter().map(|set| set.name.as_str())
     }
 
-    /// For each set whether one of its words is in the text. A hit in `known` for the same words
-    /// stands. `text` is called only if a set is not known; if it gives none, such sets are left
-    /// out.
+    /// For each set, whether one of its words is in the text. A result in `known` for the same
+    /// words is reused. `text` is called only if a set is not in `known`. If it returns `None`,
+    /// unknown sets are left out.
     pub fn find(
         &self,
         known: &BTreeMap<String, KeywordHit>,
@@ -151,7 +152,7 @@ mod tests {
         let first = keywords(&[("a", &["x", "Y"]), ("b", &["z"])]);
         let known = first.find(&BTreeMap::new(), || Some("y".to_owned()));
         let second = keywords(&[("other", &["y", "X"]), ("b", &["z", "w"])]);
-        // Known hits stand, whatever the text says.
+        // Known hits are kept, whatever the text contains.
         let found = second.find(&known, || Some("w".to_owned()));
         assert!(found["other"].hit && found["b"].hit);
         let known_all =

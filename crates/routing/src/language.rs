@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use whatlang::{Detector, Lang};
 
-/// Bytes of the last user message used to detect its language: more costs time and adds
-/// nothing.
+/// Number of bytes of the last user message used to detect its language. More bytes cost time and
+/// do not improve the result.
 const LANGUAGE_TEXT: usize = 1 << 10;
 
 /// Below this confidence a guess is wrong as often as right, which is worse than none.

@@ -1,11 +1,11 @@
-//! Decides which target serves a request. `document` is the routing document as written, `compile`
-//! builds from it `compiled`, the document as run, and the pure `decide` reads that and `inputs`.
-//! `health` is the current state of targets. Nothing here does I/O, reads a clock or draws
-//! randomness.
+//! Decides which target serves a request. `document` is the routing document as written, and
+//! `compile` builds `compiled`, the document as run, from it. The pure function `decide` reads
+//! `compiled` and `inputs`. `health` is the current state of targets. Nothing here does I/O, reads
+//! a clock or draws randomness.
 
 // The documentation is written for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
-// A scenario of a test reads from top to bottom, however many steps it has.
+// The scenario of a test is read from top to bottom, so a test function may be long.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
 mod base_url;

@@ -1,10 +1,10 @@
-//! Patterns of names. A pattern ends in `*`, which stands for any text, so of two that match one
-//! name the shorter is a part of the longer: they never tie. A template names the model of a target
-//! by the name asked for.
+//! Patterns of names. A pattern is a prefix and `*`, which matches any text. Two patterns that
+//! match the same name differ in length, so they never tie. A template forms the name of a target
+//! from the requested name.
 
 use std::sync::Arc;
 
-/// Bytes of an alias, or of a provider's name of a model.
+/// Maximum length of an alias or of a provider's model name, in bytes.
 pub const MODEL_NAME_BYTES: usize = 256;
 
 /// The text before the `*` of a pattern; `None` for a plain name.
@@ -17,12 +17,12 @@ pub(super) fn is_model_name(name: &str) -> bool {
     (1..=MODEL_NAME_BYTES).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// What patterns of a document lead to, longest first.
+/// Patterns of a document and the items that they lead to, longest pattern first.
 #[derive(Debug)]
 pub(super) struct Patterns<T>(Vec<(Arc<str>, T)>);
 
 impl<T> Patterns<T> {
-    /// From patterns with their `*`. Names without one are left out.
+    /// Collects the names that end in `*`. Other names are left out.
     pub(super) fn new(named: impl IntoIterator<Item = (Arc<str>, T)>) -> Patterns<T> {
         let mut patterns: Vec<(Arc<str>, T)> =
             named.into_iter().filter(|(name, _)| beginning(name).is_some()).collect();
@@ -44,7 +44,7 @@ impl<T> Patterns<T> {
         self.0.is_empty()
     }
 
-    /// Whether one is written like this.
+    /// Whether a pattern has exactly this text, `*` included.
     pub(super) fn has(&self, written: &str) -> bool {
         self.0.iter().any(|(pattern, _)| &**pattern == written)
     }
@@ -53,15 +53,15 @@ impl<T> Patterns<T> {
 /// A pattern that matches a name.
 pub(super) struct Matched<'p, 'n, T> {
     pub(super) pattern: &'p Arc<str>,
-    /// What its `*` stands for.
+    /// The part of the name that the `*` matches.
     pub(super) rest: &'n str,
     pub(super) to: &'p T,
 }
 
-/// The model of a target that depends on the name asked for: text around one placeholder.
+/// Name of a target whose model depends on the requested name: text around one placeholder.
 #[derive(Debug)]
 pub(super) struct ModelTemplate {
-    /// Text before the placeholder, with the provider.
+    /// Text before the placeholder; it includes the provider.
     before: Box<str>,
     placeholder: Placeholder,
     after: Box<str>,
@@ -69,14 +69,15 @@ pub(super) struct ModelTemplate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placeholder {
-    /// `${model}`: the whole name.
+    /// `${model}`: the whole requested name.
     Name,
-    /// `${match}`: what the `*` of the alias stands for.
+    /// `${match}`: the part of the name that the `*` of the alias matches.
     Rest,
 }
 
 impl ModelTemplate {
-    /// Reads a target. `None`: it has no placeholder. The error is a message.
+    /// Parses a target such as `openai/${model}`. `None` if it has no placeholder. The error is a
+    /// message.
     pub(super) fn parse(target: &str) -> Option<Result<ModelTemplate, &'static str>> {
         let (before, rest) = target.split_once("${")?;
         let template = || {
@@ -102,7 +103,7 @@ impl ModelTemplate {
         format!("{}*", self.before)
     }
 
-    /// The name under an alias that begins like this which leads to a target, the inverse of
+    /// The requested name that leads to `target` by an alias with this beginning: the inverse of
     /// [`ModelTemplate::fill`].
     pub(super) fn asked_for(&self, target: &str, beginning: &str) -> Option<String> {
         let chosen = target.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
@@ -112,7 +113,7 @@ impl ModelTemplate {
         })
     }
 
-    /// The target for a name, whose part `rest` the alias left open.
+    /// The target for a requested name. `rest` is the part that the `*` of the alias matches.
     pub(super) fn fill(&self, name: &str, rest: &str) -> String {
         let chosen = match self.placeholder {
             Placeholder::Name => name,

@@ -1,4 +1,4 @@
-//! What a name leads to: an exact alias, an exact `provider/model`, then the longest pattern.
+//! Resolves names: an exact alias first, then an exact `provider/model`, then the longest pattern.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use super::name_patterns::{Matched, is_model_name};
 use super::target::Target;
 use rerouter_dialect::endpoint::Endpoint;
 
-/// What a name leads to.
+/// The alias or target that a name leads to.
 pub(super) enum Destination<'r, 'n> {
     Alias {
         /// The alias as written.
         alias: &'r Arc<str>,
         recipe: &'r Arc<Recipe>,
-        /// What the `*` of the alias stands for; the whole name if it has none.
+        /// The part of the name that the `*` of the alias matches; the whole name if it has no `*`.
         rest: &'n str,
     },
     Target(&'r Arc<Target>),
-    /// A name under the pattern of this target.
+    /// The name matches the pattern of this target.
     Pattern(&'r Arc<Target>),
 }
 
 impl Routing {
-    /// What a name leads to. Without patterns this is two lookups at most.
+    /// Resolves a name. Without patterns this takes two lookups at most.
     pub(super) fn destination<'r, 'n>(&'r self, name: &'n str) -> Option<Destination<'r, 'n>> {
         if let Some((alias, recipe)) = self.alias_index.get_key_value(name) {
             return Some(Destination::Alias { alias, recipe, rest: name });
@@ -33,7 +33,7 @@ impl Routing {
         let alias = self.alias_patterns.matching(name).next();
         let target = self.direct_pattern(name);
         match (alias, target) {
-            // Of two that are written alike the alias wins, as with exact names.
+            // If both patterns have the same text, the alias wins, as with exact names.
             (Some(alias), target)
                 if target.is_none_or(|target| target.name.len() <= alias.pattern.len()) =>
             {
@@ -76,8 +76,9 @@ impl Routing {
             }
     }
 
-    /// The alias or `provider/model` of the document by which a name is known, as written. There
-    /// are as many as the document has, whatever clients ask for.
+    /// The alias or `provider/model` of the document that a name resolves to, as written; a pattern
+    /// if no exact name matches. The number of different results is bounded by the document, not by
+    /// the names that clients send.
     pub fn entry<'r>(&'r self, name: &'r str) -> Option<&'r str> {
         Some(match self.destination(name)? {
             Destination::Alias { alias, .. } => alias,
@@ -90,7 +91,7 @@ impl Routing {
         !(self.alias_patterns.is_empty() && self.target_patterns.is_empty())
     }
 
-    /// The target of a `provider/model` that a plan may name: an exact one, else one under the
+    /// The target with a name `provider/model` from a plan: an exact target, else one under the
     /// longest pattern.
     pub fn target_for(&self, name: &str) -> Option<Arc<Target>> {
         if let Some(target) = self.target(name) {
@@ -101,12 +102,12 @@ impl Routing {
         found.to.provider.base.takes(model).then(|| Arc::new(found.to.under(name, model)))
     }
 
-    /// Whether a target has this name, or is a pattern written like it.
+    /// Whether a target or a pattern has exactly this name.
     pub fn has_target(&self, name: &str) -> bool {
         self.target(name).is_some() || self.target_patterns.has(name)
     }
 
-    /// The model by which a target is counted: its pattern, where it is not named exactly.
+    /// The model under which a target is counted: its pattern, if it is not named exactly.
     pub fn counted_as<'r>(&'r self, provider: &str, model: &'r str) -> &'r str {
         if self.target_patterns.is_empty() {
             return model;
@@ -118,8 +119,8 @@ impl Routing {
         self.target_patterns.matching(&name).next().map_or(model, |found| &found.to.model)
     }
 
-    /// A rule's targets for a name. Targets that would get no valid name are left out, and so are
-    /// those that an earlier one has named already.
+    /// A rule's targets for a requested name. Targets without a valid name are left out, and so are
+    /// duplicates of an earlier target.
     pub(super) fn choices_for(&self, rule: &Rule, name: &str, rest: &str) -> Vec<WeightedTarget> {
         let mut choices: Vec<WeightedTarget> = Vec::with_capacity(rule.choices().len());
         for choice in rule.choices() {
@@ -135,7 +136,7 @@ impl Routing {
         choices
     }
 
-    /// The target of a recipe's shadow for a name.
+    /// The target of a recipe's shadow for a requested name.
     pub(super) fn shadow_for(&self, recipe: &Recipe, name: &str) -> Option<Arc<Target>> {
         let shadow = recipe.shadow()?;
         let Some(template) = &shadow.template else { return Some(Arc::clone(&shadow.target)) };

@@ -36,7 +36,7 @@ pub fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
 }
 
 /// Adds the state of the document's `nodes/…` targets, derived from the states of all nodes in
-/// `health`. A known state stays.
+/// `health`. A known state is kept.
 pub fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: Timestamp) {
     for target in routing.targets().filter(|target| target.is_on_nodes()) {
         if !health.contains_key(&*target.name) {
@@ -46,8 +46,9 @@ pub fn fill(routing: &Routing, health: &mut BTreeMap<String, TargetHealth>, at: 
     }
 }
 
-/// The state of a target for this request: for a `nodes/…` target that of the node which would be
-/// tried next among those that can take it. `None`: healthy and idle, or unknown.
+/// The state of a target for this request. For a `nodes/…` target it is the state of the node that
+/// would be tried next among the nodes that can take the request. `None`: healthy and idle, or
+/// unknown.
 pub fn state<'i>(target: &Target, inputs: &'i Inputs) -> Option<Cow<'i, TargetHealth>> {
     let known = inputs.health.get(&*target.entry().name)?;
     let demand = inputs.request.demand();
@@ -61,8 +62,8 @@ pub fn state<'i>(target: &Target, inputs: &'i Inputs) -> Option<Cow<'i, TargetHe
 }
 
 /// Why no node that serves the target can take the request: `context` if a shorter request would
-/// fit one, else `capability`. `None` if one can take it, if no node serves it, and for other
-/// targets.
+/// fit a node, else `capability`. `None` if a node can take the request, if no node serves the
+/// target, and for targets that are not on nodes.
 pub(super) fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     if !target.is_on_nodes() {
         return None;
@@ -78,8 +79,8 @@ pub(super) fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> 
     reason
 }
 
-/// Context length of a target. For a `nodes/…` target it is the longest that a node registered, at
-/// most the document's.
+/// Context length of a target. For a `nodes/…` target it is the longest context that a node
+/// registered, but at most the document's.
 pub(super) fn context(target: &Target, inputs: &Inputs) -> Option<u64> {
     let of_node = |(_, node): (_, &NodeFacts)| node.abilities.get(&*target.model)?.context;
     let of_nodes = if target.is_on_nodes() {
@@ -98,8 +99,8 @@ fn serving<'h>(
     nodes.filter(move |(_, node)| node.models.iter().any(|served| &**served == model))
 }
 
-/// The state of the node that would be tried next among those that meet the demand, and their
-/// number.
+/// The state of the node that would be tried next among the nodes that meet the demand. `nodes` is
+/// the number of these nodes.
 fn next(
     model: &str,
     health: &BTreeMap<String, TargetHealth>,
@@ -110,8 +111,8 @@ fn next(
     let serving: Vec<&TargetHealth> =
         serving(model, health).filter(|(_, node)| able(node)).map(|(state, _)| state).collect();
     let load = |state: &TargetHealth| state.node.as_ref().map_or(0, |node| node.load);
-    // If none can take a request now, the one that is likely free first counts. A request ends
-    // sooner than a cooldown, and a cooldown sooner than a breaker closes.
+    // If no node can take a request now, the node that is likely to be free first is chosen. A
+    // request ends sooner than a cooldown, and a cooldown sooner than a breaker closes.
     let wait = |state: &TargetHealth| match state.against(at) {
         None => (0, None),
         Some("concurrency") => (1, None),

@@ -1,36 +1,38 @@
-//! What is known of providers, one row each. A document names one by its word, and what it says
-//! itself wins. A first configuration has those whose key is in the environment, imported ones have
-//! their variables and addresses, and traces their names.
+//! Known providers, one row each. A document names one as its `preset`, and the document's own
+//! settings win. The first configuration contains the providers whose key is in the environment.
+//! Imported configurations use the variables and addresses of this table, and traces use its names.
 
 use super::base_url::BaseUrl;
 use super::settings::{KeyHeader, Protocol};
 use rerouter_dialect::endpoint::Endpoint;
 
-/// What is known of a provider.
+/// Defaults of a known provider.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Preset {
     /// The word that names it in documents, in the shipped prices and in LiteLLM.
     pub name: &'static str,
     pub protocol: Protocol,
-    /// Root URL of the API without its path. A word in capitals is each account's own.
+    /// Root URL of the API without its path. A word in capitals is a part that differs for each
+    /// account.
     pub(super) url: &'static str,
-    /// Path of a base URL that is written without one.
+    /// Path that is added to a base URL without a path.
     path: &'static str,
-    /// Query of a base URL that is written without one.
+    /// Query that is added to a base URL without path and query.
     query: &'static str,
-    /// The header of its key, where it is not its protocol's.
+    /// The header of its key, if it differs from the protocol's.
     pub(super) key: Option<KeyHeader>,
     /// Whether the default path is followed by the model (a deployment), then the endpoint.
     model_in_path: bool,
-    /// The endpoints that it has, where it lacks some of its protocol's.
+    /// Its endpoints, if it lacks some of the protocol's.
     endpoints: Option<&'static [Endpoint]>,
     /// Its name in OpenTelemetry's conventions.
     pub convention: Option<&'static str>,
     /// The usual variable of its key, `…_API_KEY`, if it needs one.
     pub key_variable: Option<&'static str>,
-    /// The model that `auto` leads to in a first configuration; empty: it is in none.
+    /// The model of the alias `auto` in a first configuration. Empty if no first configuration has
+    /// this provider.
     pub model: &'static str,
-    /// Patterns of names that mean its models, in a first configuration.
+    /// Patterns of requested names that a first configuration leads to this provider.
     pub names: &'static [&'static str],
 }
 
@@ -40,31 +42,31 @@ impl Preset {
         PRESETS.iter().find(|preset| host.ends_with(preset.host()))
     }
 
-    /// The host of its API; the end of it, where each account has its own.
+    /// The host of the API, or the end of the host if each account has its own.
     pub(super) fn host(&self) -> &'static str {
         let outer = |c: char| c == '/' || c.is_ascii_uppercase();
         self.url.rsplit(outer).next().unwrap_or_default()
     }
 
-    /// The usual base URL; `None` where each account has its own.
+    /// The usual base URL; `None` if each account has its own.
     pub(super) fn base(&self) -> Option<BaseUrl> {
         let is_own = self.url.contains(|c: char| c.is_ascii_uppercase());
         let base = BaseUrl::parse(self.url).ok().filter(|_| !is_own)?;
         Some(self.complete(base))
     }
 
-    /// The endpoints below this base URL, where it is known that some are missing.
+    /// The endpoints below this base URL, if it is known to lack some of the protocol's.
     pub(super) fn endpoints(&self, base: &BaseUrl) -> Option<&'static [Endpoint]> {
-        // Azure's newer API has no deployments in its path, and all endpoints.
+        // Azure's newer API has no deployments in its path and has all endpoints.
         self.endpoints.filter(|_| base.model_in_path == self.model_in_path)
     }
 
-    /// A base URL as written, with path and query where it has none.
+    /// Adds the default path and query to a base URL that has none.
     pub(super) fn complete(&self, written: BaseUrl) -> BaseUrl {
         let usual_path = written.path.is_empty();
         BaseUrl {
             path: if usual_path { self.path.to_owned() } else { written.path },
-            // A path of one's own may be another API, which has no versions.
+            // A URL with another path may be another API, which takes no `api-version`.
             query: match written.query.is_empty() && usual_path {
                 true => self.query.to_owned(),
                 false => written.query,
@@ -75,7 +77,7 @@ impl Preset {
     }
 }
 
-/// A provider of OpenAI's protocol.
+/// Defaults of providers with OpenAI's protocol.
 const OPENAI: Preset = Preset {
     name: "",
     protocol: Protocol::OpenAi,
@@ -91,7 +93,7 @@ const OPENAI: Preset = Preset {
     names: &[],
 };
 
-/// Without responses.
+/// Endpoints of providers without the Responses API.
 const OLDER: Option<&[Endpoint]> = Some(&[Endpoint::ChatCompletions, Endpoint::Embeddings]);
 
 /// A first configuration tries them in this order.

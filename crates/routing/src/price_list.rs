@@ -1,6 +1,6 @@
-//! The shipped prices and abilities of common models, `prices.json`. Its head says how old they are
-//! and where they come from. They count where a document says nothing itself. A provider finds its
-//! part by its preset or by the host of its base URL, never by a guess.
+//! The shipped prices and abilities of common models, `prices.json`. The head of that file says how
+//! old they are and where they come from. They apply where a document sets none. A provider's part
+//! of the list is found by its preset or by the exact host of its base URL.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,8 +10,7 @@ use serde::Deserialize;
 use super::presets::Preset;
 use super::prices::Prices;
 
-/// The list, with a model of each part by its exact name. A list that cannot be read is empty; a
-/// test reads it.
+/// The parsed list. It is empty if it cannot be parsed; a test makes sure that it can.
 static LIST: LazyLock<ShippedPriceList> =
     LazyLock::new(|| serde_json::from_str(include_str!("prices.json")).unwrap_or_default());
 
@@ -22,7 +21,7 @@ struct ShippedPriceList {
     date: String,
     #[serde(rename = "about")]
     _about: Vec<String>,
-    /// The provider's page of prices, for each part of `models`.
+    /// URL of the provider's price page, for each part of `models`.
     #[serde(rename = "price_pages")]
     _price_pages: BTreeMap<String, String>,
     models: BTreeMap<String, BTreeMap<String, ShippedModel>>,
@@ -54,17 +53,17 @@ pub(super) fn date() -> &'static str {
     &LIST.date
 }
 
-/// The part of the list for a known provider.
+/// The name of a known provider's part of the list.
 pub(super) fn part_of(preset: &Preset) -> Option<&'static str> {
     LIST.models.contains_key(preset.name).then_some(preset.name)
 }
 
-/// The part of the list for a host.
+/// The name of the part for the provider with this host.
 pub(super) fn part_of_host(host: &str) -> Option<&'static str> {
     Preset::of_host(host).filter(|preset| preset.host() == host).and_then(part_of)
 }
 
-/// A model of a part.
+/// The model with this exact name in a part of the list.
 pub(super) fn find(part: Option<&str>, model: &str) -> Option<&'static ShippedModel> {
     LIST.models.get(part?)?.get(model)
 }
@@ -120,7 +119,8 @@ mod tests {
         assert!(find(Some("openai"), "gpt-5-2099-01-01").is_none());
         assert!(models(Some("anthropic")).any(|model| model == "claude-haiku-4-5"));
         assert_eq!(models(None).count(), 0);
-        // The names that Claude Code asks for: else its key can have no budget.
+        // Claude Code requests these names. A key for it can have a budget only if they have
+        // prices.
         for name in ["claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "claude-sonnet-4-6"] {
             assert!(find(Some("anthropic"), name).is_some(), "{name}");
         }

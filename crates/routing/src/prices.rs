@@ -1,4 +1,4 @@
-//! Prices of a model, and what an answer costs.
+//! Prices of a model, and the cost of an answer.
 
 use rerouter_base::money::{dollars, nano_usd};
 use rerouter_dialect::usage::Usage;

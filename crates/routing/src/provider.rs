@@ -1,4 +1,4 @@
-//! A provider as run: its address, protocol, credentials and deadlines.
+//! A provider of a compiled document: its address, protocol, credentials and deadlines.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -24,8 +24,8 @@ pub struct Provider {
     /// The name as a header value.
     pub shown: HeaderValue,
     pub protocol: Protocol,
-    /// The endpoints that it has. Other answers of models are asked for at the first that gives
-    /// some.
+    /// The endpoints that it has. A request to another endpoint that generates answers is
+    /// translated to the first of these endpoints that generates answers.
     pub endpoints: Vec<Endpoint>,
     /// Root URL of the API.
     pub base: BaseUrl,
@@ -33,7 +33,7 @@ pub struct Provider {
     pub api_keys: Vec<Secret>,
     /// Headers for every request, marked sensitive.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// What the heads of requests have in common; `None` where it cannot be written.
+    /// Prepared heads of requests; `None` if a part of them is no valid header or URI.
     pub head: Option<RequestHead>,
     /// The credentials again, to mask them in answers.
     pub known_by: Mask,
@@ -46,13 +46,13 @@ pub struct Provider {
     pub health: Option<HealthCheck>,
     /// Limit on concurrent requests, all models together.
     pub max_concurrency: Option<u32>,
-    /// When a stream's usage is requested.
+    /// When the gateway requests the usage of a stream.
     pub stream_usage: StreamUsage,
-    /// Its part of the shipped prices and abilities, where those count.
+    /// The name of its part of the shipped price list, if the list applies.
     pub price_list: Option<&'static str>,
     /// Breaker settings of all targets.
     pub breaker: BreakerSettings,
-    /// Together with the name the key of its health state.
+    /// Identifies its health state, together with the name.
     pub identity: ProviderIdentity,
     pub(super) state: OnceLock<Arc<ProviderState>>,
 }
@@ -66,13 +66,13 @@ impl Provider {
         Provider::of_node(BaseUrl::default(), None, None, Arc::default())
     }
 
-    /// How it is asked for what an endpoint gives; `None` if it cannot be.
+    /// How requests to an endpoint reach this provider; `None` if they cannot.
     pub fn way(&self, endpoint: Endpoint) -> Option<Way> {
         self.protocol.way(&self.endpoints, endpoint)
     }
 
-    /// Whether it takes `max_completion_tokens`. OpenAI's newer models refuse `max_tokens`, other
-    /// servers of its protocol know only that.
+    /// Whether it takes `max_completion_tokens`. OpenAI's newer models refuse `max_tokens`. Other
+    /// servers with its protocol know only `max_tokens`.
     pub fn takes_completion_tokens(&self) -> bool {
         let host = self.base.host.as_str();
         host.ends_with(".openai.com") || host.ends_with(".azure.com")
@@ -109,12 +109,13 @@ impl Provider {
         }
     }
 
-    /// Whether it is a node, or stands for all nodes.
+    /// Whether it is a node, or the provider of all `nodes/…` targets.
     pub fn is_of_nodes(&self) -> bool {
         &*self.name == NODES
     }
 
-    /// Its state. Live documents share it with their predecessors; another document has its own.
+    /// Its health state. A live document takes it over from its predecessor; any other document has
+    /// its own.
     pub fn state(&self) -> &ProviderState {
         self.state.get_or_init(Arc::default)
     }

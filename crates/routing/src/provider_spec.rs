@@ -1,4 +1,4 @@
-//! A provider of the routing document as written, one row a key.
+//! A provider of the routing document as written, one row per key.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use rerouter_document::kinds::{
 };
 use rerouter_document::{Diagnostics, Field, Located, Section, ValueKind, expand, section};
 
-/// Keys of one provider: each is looked at for an attempt.
+/// Maximum number of keys of a provider, as an attempt looks at each of them.
 const PROVIDER_KEYS: usize = 32;
 /// Largest `max_concurrency` of a provider.
 pub const PROVIDER_CONCURRENCY: u64 = 1_000_000;
-/// Sample values of a variable in a URL that is not read: a whole URL, a scheme, a port.
+/// Sample values for a variable in a URL if variables are not read: a whole URL, a scheme, a port.
 const URL_SAMPLES: [&str; 3] = ["https://unexpanded.invalid", "https", "1"];
 
 /// Request headers that the gateway sets itself.
@@ -37,7 +37,8 @@ const OUR_HEADERS: [&str; 12] = [
     "expect",
     "accept-encoding",
 ];
-/// Whether documents cannot set this request header, in lower case.
+/// Whether the gateway sets this request header itself, so that documents cannot. `name` is in
+/// lower case.
 pub fn is_own_header(name: &str) -> bool {
     OUR_HEADERS.contains(&name)
 }
@@ -114,7 +115,8 @@ impl ProviderSpec {
     }
 }
 
-/// The URL of a provider. If variables are not read, it is valid if some sample value makes it so.
+/// The URL of a provider. If variables are not read, it is valid if one of the sample values makes
+/// it a valid URL.
 fn url() -> impl ValueKind<Value = Located<Secret>> {
     text_as("", |field, faults| {
         let variables = faults.variables?;
@@ -201,8 +203,9 @@ fn provider_key() -> impl ValueKind<Value = Located<Secret>> {
     })
 }
 
-/// Authorities of a provider. A document from the API is not told what is wrong with the file, so
-/// that nobody can probe the file system; a document that is only checked reads no file.
+/// The certificate authorities of a provider. A fault in a document from the API does not say what
+/// is wrong with the file, so that nobody can probe the file system. If variables are not read, the
+/// file is not read either.
 fn authorities() -> impl ValueKind<Value = Located<Authorities>> {
     text_as("", |field, faults| {
         let variables = faults.variables?;

@@ -20,7 +20,8 @@ pub enum RoutingRefusal {
         retry_after: Option<Duration>,
         /// Set if the request exceeds the context of a target.
         too_long: Option<TooLong>,
-        /// What the dialect of a target cannot carry, if it is ineligible for that.
+        /// The feature that a target's dialect cannot carry, if the target is ineligible for that
+        /// reason.
         untranslatable: Option<RefusedFeature>,
     },
 }
@@ -105,7 +106,7 @@ fn no_target(
 }
 
 impl TooLong {
-    /// Contains the phrases of OpenAI and of Anthropic that clients search for.
+    /// A message with the phrases of OpenAI and of Anthropic that clients search for.
     fn message(self, why: &str) -> String {
         let TooLong { prompt, answer, most } = self;
         let limit = format!("This model's maximum context length is {most} tokens");

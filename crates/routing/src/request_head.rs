@@ -1,5 +1,5 @@
-//! What the heads of all requests to a provider have in common, and names as header values. They
-//! are made with the document, so that a request only copies them.
+//! Prepared parts of the heads of requests to a provider, and names as header values. They are
+//! built with the document, so that a request only copies them.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ const AGENT: HeaderValue =
 
 /// The heads of requests to one provider.
 pub struct RequestHead {
-    /// Empty where they depend on the model.
+    /// Empty if request targets depend on the model.
     request_targets: Vec<(Endpoint, Uri)>,
     /// Headers of inference requests: one map for each key, or the only one of a provider without
     /// keys. Their `Content-Length` is 0, to be replaced.
@@ -28,8 +28,8 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// The heads of a provider. `None` where a part cannot be written, which the checks of the
-    /// document prevent.
+    /// The heads of a provider. `None` if a part is no valid header or URI; the checks of the
+    /// document prevent that.
     pub(super) fn new(
         (protocol, key_header): (Protocol, KeyHeader),
         base: &BaseUrl,
@@ -38,7 +38,8 @@ impl RequestHead {
     ) -> Option<RequestHead> {
         let host = HeaderValue::try_from(base.authority()).ok()?;
         let head = |general: &[(HeaderName, HeaderValue)], key: Option<&Secret>| {
-            // The index of a copy is as large: it takes what a request adds.
+            // A clone keeps the size of the hash index, so there is room for the headers that a
+            // request adds.
             let mut headers = HeaderMap::with_capacity(general.len() + set.len() + 4);
             headers.insert(HOST, host.clone());
             headers.extend(general.iter().cloned());
@@ -73,7 +74,7 @@ impl RequestHead {
         Some(RequestHead { request_targets, headers, check, set })
     }
 
-    /// The request target of an endpoint, for a request without a query; `None` where it depends on
+    /// The request target of an endpoint, for a request without a query; `None` if it depends on
     /// the model.
     pub fn request_target(&self, endpoint: Endpoint) -> Option<&Uri> {
         self.request_targets.iter().find(|(of, _)| *of == endpoint).map(|(_, uri)| uri)

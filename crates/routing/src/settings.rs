@@ -1,4 +1,4 @@
-//! Settings of a provider that are the same as written and as run.
+//! Settings of a provider that are the same in the written and the compiled document.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,9 +23,9 @@ pub enum StreamUsage {
 
 /// Longest time that a breaker stays open.
 pub(crate) const BREAKER_OPEN_MAX: Duration = Duration::from_secs(600);
-/// A longer deadline is a mistake in the unit.
+/// Longest deadline. A longer one is a mistake in the unit.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Older errors say nothing about the present.
+/// Longest window of a breaker. Older errors say nothing about the present.
 const BREAKER_WINDOW_MAX: Duration = Duration::from_secs(3600);
 
 fn timeout() -> impl ValueKind<Value = Duration> {

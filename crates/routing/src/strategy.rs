@@ -76,7 +76,8 @@ fn least_latency(from: &[&WeightedTarget], inputs: &Inputs) -> (Vec<usize>, f64)
         let first = order.remove(faster);
         order.insert(0, first);
     }
-    // It wins those of the n(n−1)/2 equally likely pairs whose other member has a higher rank.
+    // The faster target wins those of the n(n−1)/2 equally likely pairs whose other member has a
+    // higher rank.
     let n = from.len() as f64;
     let propensity =
         if from.len() > 1 { 2.0 * (n - 1.0 - faster as f64) / (n * (n - 1.0)) } else { 1.0 };

@@ -1,4 +1,4 @@
-//! A target as run: one model of one provider, with its prices and its state.
+//! A target of a compiled document: one model of one provider, with its prices and its state.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,14 +27,14 @@ pub struct Target {
     /// Context length in tokens, prompt and answer together.
     pub context: Option<u64>,
     pub capabilities: Option<Vec<String>>,
-    /// Whether clients may ask for it by its name. A pattern that only a recipe's targets have made
-    /// cannot be asked for.
+    /// Whether clients may request it by its name. A pattern that only the targets of recipes have
+    /// created cannot be requested.
     pub(super) is_direct: bool,
-    /// The pattern that it is known by, if the document does not name it exactly. It shares the
-    /// pattern's state, and is counted as the pattern.
+    /// The pattern that it matches, if the document does not name it exactly. It shares the
+    /// pattern's state and is counted as the pattern.
     pub(super) pattern: Option<Arc<Target>>,
     pub(super) state: OnceLock<Arc<TargetState>>,
-    /// Its series, once it was asked.
+    /// Its metric series, set when they are first used.
     pub(super) meters: Arc<OnceLock<TargetMeters>>,
 }
 
@@ -66,7 +66,8 @@ impl Target {
         }
     }
 
-    /// A target under this pattern. What the document does not say of it is as shipped.
+    /// A target that matches this pattern. Values that the document does not set come from the
+    /// shipped price list.
     pub(super) fn under(self: &Arc<Self>, name: &str, model: &str) -> Target {
         let listed = price_list::find(self.provider.price_list, model);
         let capabilities = self.capabilities.as_ref();
@@ -91,12 +92,12 @@ impl Target {
         beginning(&self.model).is_some() && self.pattern.is_none()
     }
 
-    /// The target of the document whose state and counts it shares: itself, or its pattern.
+    /// The target of the document whose state and metrics it shares: itself, or its pattern.
     pub fn entry(&self) -> &Target {
         self.pattern.as_deref().unwrap_or(self)
     }
 
-    /// The series in which it is counted: its own, or those of its pattern.
+    /// Its metric series, or those of its pattern.
     pub fn meters(&self, metrics: &Metrics) -> &TargetMeters {
         let of = self.entry();
         self.meters.get_or_init(|| metrics.of_target(&of.provider.name, &of.model))
@@ -108,7 +109,7 @@ impl Target {
     }
 }
 
-/// The endpoints whose requests are translated for some of these targets.
+/// The endpoints whose requests are translated for at least one of these targets.
 pub(super) fn translated<'t>(
     targets: impl Iterator<Item = &'t Arc<Target>> + Clone,
 ) -> Vec<Endpoint> {

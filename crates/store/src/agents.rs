@@ -1,4 +1,4 @@
-//! Agents.
+//! Agents in the store: creation, changes, deletion.
 
 use std::fmt::Write;
 
@@ -10,7 +10,8 @@ use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::AgentId;
 
-/// Agents: all are in memory, and while AGENT is open anybody makes them.
+/// Maximum number of agents. All are held in memory, and anybody can create them while the AGENT
+/// interface is open.
 pub(super) const AGENTS: usize = 1_000;
 
 impl AgentRow {
@@ -47,8 +48,8 @@ impl Store {
         self.mutate(move |transaction| insert(transaction, agent)).await
     }
 
-    /// Replaces the agent with the entity tag `seen`; [`StoreError::Stale`] if it has another now,
-    /// [`StoreError::Conflict`] if its new name is taken.
+    /// Replaces an agent that has the entity tag `seen`; [`StoreError::Stale`] if it has another
+    /// tag now, [`StoreError::Conflict`] if its new name is taken.
     pub async fn update_agent(
         &self,
         agent: AgentRow,
@@ -94,7 +95,7 @@ fn update(
     Ok(vec![Change::Agent(agent.into())])
 }
 
-/// [`StoreError::Conflict`] if another agent has the name.
+/// Returns [`StoreError::Conflict`] if another agent has the name.
 fn check_name(transaction: &Transaction<'_>, agent: &AgentRow) -> Result<(), StoreError> {
     let other = "SELECT 1 FROM agents WHERE name = ?1 AND id <> ?2";
     match transaction.exists(other, &params![agent.name, agent.id])? {

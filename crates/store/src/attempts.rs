@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::StoreError;
 use super::sql::{NOW, Transaction, params};
 
-/// How often something may be tried.
+/// A limit on attempts: at most `most` within the time `lasting`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptLimit {
     /// A digest of what is tried, and by whom.
@@ -18,7 +18,8 @@ pub(super) fn count(
     transaction: &Transaction<'_>,
     limits: &[AttemptLimit],
 ) -> Result<Option<Duration>, StoreError> {
-    // The oldest attempt of those that are too many: it has to be over.
+    // The `most`-th newest attempt within `lasting`: the next attempt has to wait until it is
+    // older.
     let oldest = format!(
         "SELECT at + ?2 - {NOW} FROM attempts WHERE what = ?1 AND at > {NOW} - ?2
          ORDER BY at DESC LIMIT 1 OFFSET ?3"
@@ -37,7 +38,7 @@ pub(super) fn count(
     Ok(None)
 }
 
-/// Deletes attempts that count no more.
+/// Deletes attempts that are older than `after`: they no longer count.
 pub(super) fn trim(transaction: &Transaction<'_>, after: Duration) -> Result<(), StoreError> {
     let delete = format!("DELETE FROM attempts WHERE at < {NOW} - ?1");
     transaction.execute(&delete, &params![after])?;

@@ -1,6 +1,6 @@
-//! The audit: who did what to what, one row an action. A row is written in the transaction of its
-//! change, or before an action that this database does not hold. It never changes, and only the
-//! retention deletes it. `audit_query.rs` lists the rows.
+//! The audit: who did what to what, one row per action. A row is written in the transaction of its
+//! change; if the action changes nothing in this database, it is written before the action. Rows
+//! never change, and only the retention deletes them. `audit_query.rs` lists them.
 
 use std::net::IpAddr;
 
@@ -34,7 +34,7 @@ macro_rules! actions {
                 }
             }
 
-            /// For the OpenAPI document.
+            /// Its description in the OpenAPI document.
             pub fn meaning(self) -> &'static str {
                 match self {
                     $(Action::$name => $meaning,)*
@@ -90,7 +90,7 @@ actions! {
 }
 
 impl Action {
-    /// Reads the word back.
+    /// Returns the action with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Action::ALL.iter().copied().find(|action| action.as_str() == word)
     }
@@ -126,18 +126,18 @@ pub struct Event {
     pub target: AuditTarget,
     pub request: Option<RequestId>,
     pub address: Option<IpAddr>,
-    /// A second target, with a row of its own.
+    /// A second target, for which another row is written.
     pub also: Option<AuditTarget>,
 }
 
 impl Event {
-    /// An action that came by no request.
+    /// An action that no request caused.
     pub fn new(at: Timestamp, actor: Actor, action: Action, kind: &str, id: &str) -> Self {
         let target = AuditTarget::new(kind, id);
         Event { at, actor, action, target, request: None, address: None, also: None }
     }
 
-    /// Sets the request that it came by, and the client's address.
+    /// Sets the request that caused the action, and the client's address.
     #[must_use]
     pub fn by(self, request: Option<RequestId>, address: Option<IpAddr>) -> Self {
         Event { request, address, ..self }

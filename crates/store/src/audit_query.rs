@@ -1,4 +1,4 @@
-//! Lists the audit.
+//! Lists audit rows.
 
 use jiff::Timestamp;
 
@@ -22,7 +22,8 @@ pub struct AuditFilter {
 }
 
 impl Store {
-    /// Up to `limit` rows before `after`, the last commit first. `None` if `after` never was a row.
+    /// Up to `limit` rows before `after`, the last commit first. `None` if `after` was never the id
+    /// of a row.
     pub async fn audit(
         &self,
         filter: AuditFilter,
@@ -43,15 +44,15 @@ fn list(
     if let Some(after) = after {
         match transaction.int("SELECT seq FROM audit WHERE id = ?1", &params![after])? {
             Some(place) => last = place - 1,
-            // The retention deleted the row, and so all rows before it.
+            // The retention deleted this row, and therefore all rows before it.
             None => return Ok(after.at().map(|_| Vec::new())),
         }
     }
     if filter.since.is_none() && filter.until.is_none() {
         return page(transaction, filter, (0, last), limit).map(Some);
     }
-    // Most queries are for the newest rows. Others look up first between which rows the time lies;
-    // a clock that was set makes that range larger, and leaves no row out.
+    // Most queries are for the newest rows. Other queries first look up which range of rows the
+    // time covers. If the clock was set, the range is larger but misses no row.
     let rows = page(transaction, filter, (last.saturating_sub(NEAR), last), limit)?;
     if rows.len() >= limit {
         return Ok(Some(rows));
@@ -66,12 +67,13 @@ fn list(
 
 /// The row that was written last.
 pub(super) const LAST: &str = "SELECT max(seq) FROM audit";
-/// The first and the last row of a time.
+/// The first and the last row of a period.
 pub(super) const OF_TIME: &str = "SELECT min(seq), max(seq) FROM audit WHERE at >= ?1 AND at < ?2";
-/// Newest rows that a query for a time reads before it looks up where rows of that time are.
+/// Number of newest rows that a query for a period reads before it looks up the rows of that
+/// period.
 pub(super) const NEAR: i64 = LIST_ROWS as i64;
 
-/// The matching rows between two places, the last first.
+/// The matching rows from `first` to `last` by their number `seq`, the last first.
 fn page(
     transaction: &Transaction<'_>,
     filter: &AuditFilter,
@@ -83,8 +85,8 @@ fn page(
     transaction.rows(&select(&conditions), &values, AuditRow::of)
 }
 
-/// The statement of a page. Its conditions have their values in this order; then come the first and
-/// the last place, and the limit.
+/// The statement of a page. Its parameters are the values of the conditions in their order, then
+/// the first and the last `seq`, then the limit.
 pub(super) fn select(conditions: &[&str]) -> String {
     let numbered = conditions.iter().chain(&["seq >=", "seq <="]).zip(1..);
     let conditions: Vec<_> = numbered.map(|(condition, at)| format!("{condition} ?{at}")).collect();

@@ -5,10 +5,11 @@ use jiff::Timestamp;
 use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 
-/// Rows deleted in one transaction by retention: keys, audit rows, copies of captures.
+/// Maximum number of rows that retention deletes in one transaction: keys, audit rows, copies of
+/// captures.
 pub(super) const RETENTION_BATCH: usize = 500;
-/// Batches of [`RETENTION_BATCH`] rows that one look at the audit deletes: more than can be
-/// added until the next one.
+/// Maximum number of batches of [`RETENTION_BATCH`] rows that one run of the retention deletes:
+/// more than can be added until the next run.
 const AUDIT_STEPS: usize = 1_000;
 
 impl Store {
@@ -19,7 +20,7 @@ impl Store {
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
         let mut deleted = 0;
         for _ in 0..AUDIT_STEPS {
-            // Usually no row has to leave, and nothing is written.
+            // Usually no row has to be deleted, so nothing is written.
             if !self.read(move |transaction| has_surplus(transaction, before, rows)).await? {
                 break;
             }
@@ -30,7 +31,8 @@ impl Store {
 }
 
 pub(super) const HAS_OLD: &str = "SELECT 1 FROM audit WHERE at < ?1 LIMIT 1";
-/// Numbers of rows have no gaps, except where a clock was set and rows left by their age.
+/// The numbers of rows have no gaps, except where the clock was set and rows were deleted by their
+/// age.
 pub(super) const HAS_FIRST: &str =
     "SELECT 1 WHERE (SELECT min(seq) FROM audit) <= (SELECT max(seq) FROM audit) - ?1";
 pub(super) const DELETE_OLD: &str =
@@ -48,8 +50,8 @@ fn has_surplus(
         || transaction.exists(HAS_FIRST, &params![rows])?)
 }
 
-/// Deletes up to [`RETENTION_BATCH`] rows of each kind. The triggers permit it while
-/// `audit_leaving` holds a row, within this transaction.
+/// Deletes up to [`RETENTION_BATCH`] rows by their age and as many by their number. The triggers of
+/// the table permit that while `audit_leaving` holds a row, within this transaction.
 fn delete(transaction: &Transaction<'_>, before: Timestamp, rows: i64) -> Result<u64, StoreError> {
     transaction.execute("INSERT INTO audit_leaving (one) VALUES (1)", &[])?;
     let old = transaction.execute(DELETE_OLD, &params![before, RETENTION_BATCH])?;

@@ -1,5 +1,5 @@
-//! The database of accounts: which one it is, only this file and `sql.rs` ask. It knows neither
-//! nouns nor faults.
+//! The database of accounts, SQLite or PostgreSQL. Only this file and `sql.rs` tell the two apart.
+//! Nothing here depends on users, keys or other nouns of the store, or on injected faults.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ impl Backend {
         matches!(self, Backend::Postgres(_))
     }
 
-    /// Opens or makes the database. `unlock` runs in a transaction, which commits if it succeeds.
-    /// It also returns whether it replaced what no file may hold any longer. Blocking.
+    /// Opens or creates the database. `unlock` runs in a transaction, which commits if it succeeds.
+    /// It also returns whether it replaced data that must not remain in any file. Blocking.
     pub(super) fn open<T, E: From<StoreError>>(
         url: &StoreUrl,
         dir: &Path,
@@ -30,15 +30,15 @@ impl Backend {
         match url {
             StoreUrl::Sqlite => SqliteBackend::open(dir, unlock)
                 .map(|(sqlite, unlocked)| (Backend::Sqlite(sqlite), unlocked)),
-            // The server's files are not ours.
+            // The gateway does not manage the files of the server.
             StoreUrl::Postgres(url) => PostgresBackend::open(url, unlock)
                 .map(|(postgres, (unlocked, _))| (Backend::Postgres(postgres), unlocked)),
         }
     }
 
-    /// Runs `work` in a transaction, which commits if it succeeds. Then, when that is durable and
-    /// before the next write, it runs `after` on what `work` returned. Both run to their end even
-    /// if the caller is dropped. A panic of `work` fails this write only.
+    /// Runs `work` in a transaction, which commits if it succeeds. After the commit is durable and
+    /// before the next write, `after` runs on the result of `work`. Both run to their end even if
+    /// the caller is dropped. A panic of `work` fails this write only.
     pub(super) async fn write<T, U: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -50,7 +50,8 @@ impl Backend {
         }
     }
 
-    /// Runs `work`, which only reads, on one state of the database. It does not wait for writes.
+    /// Runs `work`, which only reads, on a consistent snapshot of the database. It does not wait
+    /// for writes.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -61,7 +62,7 @@ impl Backend {
         }
     }
 
-    /// As [`Backend::read`], after the writes that were asked for before.
+    /// As [`Backend::read`], but after all writes that were requested earlier.
     pub(super) async fn read_after_writes<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -72,19 +73,20 @@ impl Backend {
         }
     }
 
-    /// Runs `work`, which only reads, where it succeeds only if writes can.
+    /// Runs `work`, which only reads, in such a way that it succeeds only if writes can succeed.
     pub(super) async fn try_out(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<u64, StoreError> + Send + 'static,
     ) -> Result<u64, StoreError> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.write(work, |done| done).await,
-            // It is connected to a primary. Nobody may hold up all gateways by asking often.
+            // The connection leads to a primary, so a read is enough. Frequent health checks must
+            // not delay the writes of all gateways.
             Backend::Postgres(postgres) => postgres.read_after_writes(work).await,
         }
     }
 
-    /// Makes the files of a database on this machine small and complete.
+    /// Moves the write-ahead log of a database on this machine into its file.
     pub(super) async fn checkpoint(&self) -> Result<(), StoreError> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.checkpoint().await,

@@ -1,4 +1,4 @@
-//! What a mutation changed, for the tables in memory that follow the store.
+//! Changes made by a mutation, for the tables in memory that follow the store.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, UserRow};
 use rerouter_base::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use rerouter_base::secret::Secret;
 
-/// One entry of a table as it is now, or gone.
+/// A changed row: its new content, or its deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     User(Arc<UserRow>),
@@ -32,34 +32,35 @@ pub struct LiveDocument {
     pub text: Secret,
 }
 
-/// What a committed transaction changed, for the tables in memory.
+/// The changes of a committed transaction, for the tables in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Its place in the order of all mutations.
+    /// The revision: its place in the order of all mutations.
     pub rev: u64,
-    /// What it changed; empty if there was nothing to do.
+    /// The changes; empty if there was nothing to do.
     pub changes: Vec<Change>,
 }
 
 /// Tables in memory that follow the store.
 pub trait Follower: Send + Sync {
-    /// Takes in what was committed, in the order of revisions and before its caller gets an answer.
-    /// It must not wait.
+    /// Applies a commit to the tables. It is called in the order of revisions, before the caller of
+    /// the mutation gets an answer. It must not block.
     fn apply(&self, committed: &Committed);
 
-    /// Begins to take in all rows: at the start, and where changes were missed.
+    /// Begins a reload of all rows, at the start or after changes were missed.
     fn reload(&self) -> Box<dyn Reload>;
 
-    /// The revision of the routing document that is live here, if these tables know.
+    /// The revision of the routing document that is live here, if these tables know it.
     fn document(&self) -> Option<String> {
         None
     }
 }
 
-/// All rows on their way into the tables.
+/// A reload of the tables that is in progress.
 pub trait Reload: Send {
     fn row(&mut self, row: Change);
 
-    /// All rows were there, as of revision `rev`: what else the tables have is gone.
+    /// Ends the reload. All rows as of revision `rev` were passed, so other rows of the tables no
+    /// longer exist.
     fn finish(self: Box<Self>, rev: u64);
 }

@@ -1,4 +1,4 @@
-//! How values are read from the columns of a row, and written into them.
+//! Reads values from the columns of a row, and writes them there.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use super::sql::{Row, ToValue, Value};
 use rerouter_base::id::{AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId};
 use rerouter_base::interface::Interface;
 
-/// The columns of a row, read in their order. A start reads a million rows: a column is not looked
-/// up by its name, and its text is not copied to be parsed.
+/// The columns of a row, read in their order. A start reads a million rows, so columns are not
+/// looked up by name, and their text is not copied before it is parsed.
 pub(super) struct Columns<'a> {
     row: &'a Row<'a>,
     next: usize,
@@ -26,7 +26,7 @@ impl<'a> Columns<'a> {
         Columns { row, next: 0 }
     }
 
-    /// The next column, which is not NULL.
+    /// The next column, which must not be NULL.
     pub(super) fn get<T: Column>(&mut self) -> Result<T, StoreError> {
         self.maybe()?.ok_or_else(|| self.unreadable("NULL"))
     }
@@ -40,13 +40,13 @@ impl<'a> Columns<'a> {
         Ok((self.get()?, self.get()?))
     }
 
-    /// The last column holds what this build cannot read.
+    /// The error for the last column that was read: this build cannot read its value.
     fn unreadable(&self, cause: impl std::fmt::Display) -> StoreError {
         self.row.unreadable(self.next.saturating_sub(1), cause)
     }
 }
 
-/// What fits a column.
+/// A type that can be stored in a column.
 pub(super) trait Column: Sized {
     /// `None` is NULL.
     fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError>;
@@ -54,7 +54,7 @@ pub(super) trait Column: Sized {
     fn put(&self) -> Result<Written<'_>, StoreError>;
 }
 
-/// The value of a column that is to be written, which may be of its own.
+/// A value to be written into a column, borrowed or owned.
 pub(super) enum Written<'a> {
     Value(Value<'a>),
     Text(String),
@@ -62,12 +62,12 @@ pub(super) enum Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// NULL for none.
+    /// The value; NULL for `None`.
     pub(super) fn of(value: Option<&'a impl ToValue>) -> Self {
         Written::Value(value.map_or(Value::Null, ToValue::value))
     }
 
-    /// One that outlives its row.
+    /// An owned copy, which outlives the row.
     pub(super) fn owned(value: Value<'_>) -> Self {
         match value {
             Value::Null => Written::Value(Value::Null),
@@ -86,7 +86,8 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Makes types columns of a kind. An expression reads what such a column holds.
+/// Implements [`Column`] for types that are stored as the same SQL type. `$read` converts a stored
+/// value, `$put` the value to be stored.
 macro_rules! columns {
     ($($column:ident $($kind:ty),*: $value:ident => $read:expr, $put:expr;)*) => {
         $($(impl $crate::columns::Column for $kind {
@@ -106,7 +107,7 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// Makes sets of words columns.
+/// Implements [`Column`] for enumerations whose values are words.
 macro_rules! word_columns {
     ($($kind:ty),*) => {
         $crate::columns::columns! {
@@ -123,7 +124,7 @@ macro_rules! word_columns {
 }
 pub(super) use word_columns;
 
-/// Makes what is stored as JSON columns.
+/// Implements [`Column`] for types that are stored as JSON.
 macro_rules! json_columns {
     ($($kind:ty),*) => {
         $crate::columns::columns! {

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::StoreError;
 
-/// The locked data directory. There is only one such value for a directory, among all processes,
-/// except after an upgrade: the process before it may finish its requests.
+/// The locked data directory. Among all processes, only one value for a directory exists at a time.
+/// After an upgrade there are two, while the previous process finishes its requests.
 pub struct DataDir {
     path: PathBuf,
-    /// Its lock file, and the directory itself where that can be locked. The locks belong to open
-    /// files, so a process that is given these holds them too.
+    /// The lock file, and the directory itself if it can be locked. The locks belong to open files,
+    /// so a process that receives these files holds the locks too.
     locks: Vec<File>,
     predecessor: Predecessor,
 }
@@ -21,7 +21,7 @@ pub struct DataDir {
 /// The process that handed over a data directory, if there was one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Predecessor {
-    /// Its name among gateways, where they share the store.
+    /// The name of that process among the gateways that share the store, if they do.
     process: Option<String>,
     runs: Arc<AtomicBool>,
 }
@@ -31,12 +31,13 @@ impl Predecessor {
         Predecessor { process, runs: Arc::new(AtomicBool::new(true)) }
     }
 
-    /// Whether it is this one. Also after its end: its last renewal may be seen late.
+    /// Whether `process` is the predecessor. This stays true after its end, as its last renewal may
+    /// be seen late.
     pub(super) fn is(&self, process: &str) -> bool {
         self.process.as_deref() == Some(process)
     }
 
-    /// Whether it may still use the directory.
+    /// Whether the predecessor may still use the directory.
     pub(super) fn runs(&self) -> bool {
         self.runs.load(Ordering::Acquire)
     }
@@ -73,7 +74,7 @@ pub(super) fn noted_revision(dir: &Path) -> u64 {
     })
 }
 
-/// Notes, durably, a revision that is about to be acknowledged.
+/// Durably notes a revision that is about to be acknowledged.
 pub(super) fn note_revision(dir: &Path, revision: u64) {
     let mut options = File::options();
     let opened = options.create(true).truncate(false).write(true).mode(0o600);
@@ -86,7 +87,7 @@ pub(super) fn note_revision(dir: &Path, revision: u64) {
     }
 }
 
-/// Bytes that are free where a directory is, for this user; `None` where that cannot be read.
+/// Free bytes for this user on the file system of a directory; `None` if they cannot be read.
 pub fn free_bytes(dir: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(dir).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))
@@ -105,8 +106,8 @@ impl DataDir {
             Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(named(error)),
         };
-        // The directory is locked, because a lock file can be deleted while it is in use; and the
-        // file, because some network file systems lock files only.
+        // The directory is locked because a lock file can be deleted while it is in use. The file
+        // is locked because some network file systems lock files only.
         let dir = match lock(File::open(path).map_err(named)?) {
             Err(StoreError::Locked(path)) => return Err(StoreError::Locked(path)),
             dir => dir.ok(),
@@ -121,8 +122,8 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), locks, predecessor: Predecessor::default() })
     }
 
-    /// Whether a process has locked the directory; `None` if this user cannot tell. A start in the
-    /// same microseconds would find it locked by this question.
+    /// Whether a process has locked the directory; `None` if this user cannot tell. The check
+    /// itself takes the lock for microseconds, so a start at that moment fails.
     pub fn is_locked(path: &Path) -> Option<bool> {
         let is_locked = |path: &Path| match File::open(path) {
             Ok(file) => Some(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))),
@@ -134,8 +135,8 @@ impl DataDir {
         }
     }
 
-    /// The directory of a process that hands over its locks, and still uses it. `process`: its name
-    /// among gateways, where they share the store.
+    /// The directory of a process that hands over its locks and still uses the directory. `process`
+    /// is the name of that process among the gateways that share the store, if they do.
     pub fn handed_over(path: &Path, locks: Vec<File>, process: Option<String>) -> DataDir {
         DataDir { path: path.to_owned(), locks, predecessor: Predecessor::new(process) }
     }
@@ -161,7 +162,7 @@ impl DataDir {
         let draft = path.join(format!("check-{}", std::process::id()));
         let tried =
             make(path).and_then(|()| File::options().write(true).create_new(true).open(&draft));
-        // It may not have been made.
+        // The file may not exist.
         let _none = std::fs::remove_file(&draft);
         for made in missing {
             let _none = std::fs::remove_dir(made);

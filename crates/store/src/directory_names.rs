@@ -1,4 +1,5 @@
-//! The names of a data directory and of the gateway that uses it, among those that share a store.
+//! The names by which gateways that share a store know a data directory and the gateway that uses
+//! it.
 
 use std::io::ErrorKind::NotFound;
 
@@ -6,16 +7,16 @@ use super::{DataDir, StoreError};
 use rerouter_base::atomic_file;
 use rerouter_base::id::{GatewayId, Random};
 
-/// The file in the data directory with [`DirectoryNames`], a line each.
+/// The file in the data directory with [`DirectoryNames`], one name per line.
 pub const INSTANCE: &str = "gateway.id";
 
 /// The names in a data directory, each the id of a gateway.
 pub(super) struct DirectoryNames {
-    /// The name of this gateway among those that share its store. It is the same after each start.
-    /// The lock on the directory shows that the process before is gone. After an upgrade the
-    /// process before may still run: then this process has a name of its own.
+    /// The name of this gateway among those that share its store. It is the same after each start,
+    /// as the lock on the directory shows that the previous process has ended. After an upgrade the
+    /// previous process may still run; then this process gets another name.
     pub(super) instance: String,
-    /// The name of the directory: that of its first instance, and never another one.
+    /// The name of the directory: the name of its first instance. It never changes.
     pub(super) directory: String,
 }
 
@@ -36,7 +37,7 @@ impl DirectoryNames {
                 }
                 Some(directory)
             }
-            // Its keys, and its segments, would not be those of this store.
+            // The keys and segments of the running gateway would not be those of this store.
             Err(error) if error.kind() == NotFound && dir.predecessor().runs() => {
                 let why =
                     "the running gateway has its store in SQLite: stop it, then start this one";

@@ -27,7 +27,7 @@ pub(super) fn sealed_row(row: &Row<'_>) -> Result<(String, Vec<u8>), StoreError>
     Columns::new(row).two()
 }
 
-/// A sealed text opens for its revision only.
+/// The context of a seal: a sealed text can be opened for its revision only.
 fn context(revision: &str) -> Vec<u8> {
     format!("document {revision}").into_bytes()
 }

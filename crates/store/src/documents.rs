@@ -29,9 +29,9 @@ impl Store {
         self.write(keep).await
     }
 
-    /// Keeps the text of a routing document, which is live on every gateway that shares the store
-    /// when this is acknowledged. [`StoreError::Stale`] if the live one has another revision than
-    /// `expected`; the empty text stands for none.
+    /// Keeps the text of a routing document and makes it live. When this is acknowledged, it is
+    /// live on every gateway that shares the store. [`StoreError::Stale`] if the live document has
+    /// another revision than `expected`; an empty `expected` means that no document is live.
     pub async fn make_live(
         &self,
         revision: &str,
@@ -90,8 +90,8 @@ impl Opening<'_> {
     }
 }
 
-/// The last text of a revision is kept: texts of a revision differ in comments and notation only.
-/// `live_at` rises also if two documents are made live in the same microsecond.
+/// Keeps a text. It replaces an earlier text of its revision, which can differ in comments and
+/// notation only. `live_at` rises even if two documents are made live in the same microsecond.
 fn insert(
     transaction: &Transaction<'_>,
     revision: &str,

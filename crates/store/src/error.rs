@@ -1,4 +1,4 @@
-//! Why the store refused or failed.
+//! The errors of the store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub enum StoreError {
         /// The schema of this build.
         known: u32,
     },
-    /// The version that runs could not go on after the tables are changed.
+    /// The running version could not continue after the tables are changed.
     #[error(
         "this version changes the tables of the store, and the one that runs could not go on with \
          them: stop that one, then start this one"
@@ -53,7 +53,7 @@ pub enum StoreError {
     /// A file is corrupt.
     #[error("a file of the store is damaged: {0}")]
     Damaged(String),
-    /// Changes were acknowledged that the database lacks.
+    /// The database lacks changes that were acknowledged.
     #[error(
         "accounts.db lacks the last {0} changes that were acknowledged: its write-ahead log was \
          damaged or deleted, or this is an older copy. Keys that they revoked would be valid. Put \
@@ -87,7 +87,8 @@ impl From<std::io::Error> for StoreError {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 StoreError::Full(error.to_string())
             }
-            // The process may not write larger files, which has the effect of a full disk.
+            // The process is not allowed to write larger files, which has the effect of a full
+            // disk.
             std::io::ErrorKind::FileTooLarge if error.raw_os_error().is_some() => {
                 StoreError::Full(error.to_string())
             }

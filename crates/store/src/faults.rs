@@ -1,6 +1,6 @@
 //! Failures on demand, for tests of full and hanging disks and of panics. They are switches of a
-//! store and no build flag: the tested code is the released code. They wrap what the databases are
-//! asked to do; no database knows of them.
+//! store, not a build flag, so the tested code is the released code. They wrap the work that is
+//! passed to the databases; no database knows of them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub enum PanicPoint {
     Attempt,
     /// After the head of a provider's response, in a hook of the proxy.
     Head,
-    /// In a response that the client has in part.
+    /// In a response of which the client has a part already.
     Content,
     /// In background work: before spend and usage are written.
     Usage,
@@ -30,14 +30,14 @@ pub enum PanicPoint {
     Round,
     /// On the thread that writes captures, before one is prepared.
     Ready,
-    /// There, before a batch is written.
+    /// On the same thread, before a batch is written.
     Append,
-    /// There, after a batch is in its file and before the index knows it.
+    /// On the same thread, after a batch is in its file and before the index knows it.
     Written,
 }
 
 impl PanicPoint {
-    /// All, in the order of their numbers.
+    /// All points, in the order of their numbers.
     pub const ALL: [PanicPoint; 11] = [
         PanicPoint::Entry,
         PanicPoint::Decision,
@@ -53,7 +53,7 @@ impl PanicPoint {
     ];
 }
 
-/// Switches shared by a test and the store that it broke.
+/// Switches shared by a test and the store that it tests.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Switches>);
 
@@ -91,7 +91,7 @@ impl Faults {
         self.fail_writes(1);
     }
 
-    /// The next `count` writes of accounts, other than mutations, happen and are told to have
+    /// The next `count` writes of accounts, other than mutations, happen but are reported as
     /// failed.
     #[cfg(test)]
     pub(crate) fn lose_answers(&self, count: u32) {
@@ -129,7 +129,7 @@ impl Faults {
         self.0.disk_full.store(true, Ordering::Release);
     }
 
-    /// The next write into a segment ends with an error after so many bytes.
+    /// The next write into a segment fails after this many bytes.
     pub fn tear_write(&self, bytes: usize) {
         self.0.torn_at.store(bytes.saturating_add(1), Ordering::Release);
     }
@@ -176,12 +176,13 @@ impl Faults {
         self.0.writes_released.notify_all();
     }
 
-    /// Whether every write fails. A health check asks this, and uses up no counted failure.
+    /// Whether every write fails. A health check uses this, so that it uses up no counted failure.
     pub(super) fn broken(&self) -> bool {
         self.0.every_write.load(Ordering::Acquire)
     }
 
-    /// `work` of a write, failing as the switches say: before it, or at its end, before the commit.
+    /// Wraps the `work` of a write. It fails as the switches say: before the work, or at its end,
+    /// before the commit.
     pub(super) fn writing<T: 'static>(
         self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -194,7 +195,7 @@ impl Faults {
         }
     }
 
-    /// `work` on the index of captures, failing as the switches say.
+    /// Wraps `work` on the index of captures, which fails as the switches say.
     pub(super) fn appending<T: 'static>(
         self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -205,7 +206,7 @@ impl Faults {
         }
     }
 
-    /// `work` of a read, failing as the switches say.
+    /// Wraps the `work` of a read, which fails as the switches say.
     pub(super) fn reading<T: 'static>(
         self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -233,7 +234,7 @@ impl Faults {
         }
     }
 
-    /// After a write that has happened.
+    /// Called after a write that has happened; an error hides its success.
     pub(super) fn answer_write(&self) -> Result<(), StoreError> {
         match spend(&self.0.answers_left) {
             true => Err(StoreError::Unavailable("the answer was lost on demand".into())),
@@ -241,7 +242,7 @@ impl Faults {
         }
     }
 
-    /// On the thread of a connection, before a read.
+    /// Called on the thread of a connection, before a read.
     pub(super) fn before_read(&self) -> Result<(), StoreError> {
         if self.0.every_read.load(Ordering::Acquire) {
             Err(StoreError::Unavailable("read failed on demand".into()))
@@ -250,12 +251,12 @@ impl Faults {
         }
     }
 
-    /// After how many bytes a write into a segment fails.
+    /// Number of bytes after which the next write into a segment fails.
     pub fn torn_write(&self) -> Option<usize> {
         self.0.torn_at.swap(0, Ordering::AcqRel).checked_sub(1)
     }
 
-    /// Before a segment is synced.
+    /// Called before a segment is synced.
     pub fn before_sync(&self) -> io::Result<()> {
         if spend(&self.0.syncs_left) {
             Err(io::Error::other("sync failed on demand"))
@@ -278,7 +279,7 @@ impl Faults {
         }
     }
 
-    /// On the capture writer's thread, before an append. Waits while appends hang.
+    /// Called on the capture writer's thread, before an append. Waits while appends hang.
     pub(super) fn before_append(&self) -> Result<(), StoreError> {
         let mut stalled = self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner);
         if *stalled {

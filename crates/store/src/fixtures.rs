@@ -1,4 +1,4 @@
-//! One row of each kind, for the unit tests of all rooms. A test says what its row has otherwise.
+//! One row of each kind, for the unit tests of all crates. A test overrides the fields that matter.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +98,7 @@ pub fn agent(name: &str, random: &Random) -> AgentRow {
     }
 }
 
-/// A follower that hears of mutations only.
+/// A follower that is called for mutations only.
 struct Ear<F>(F);
 
 impl<F: Fn(&Committed) + Send + Sync> Follower for Ear<F> {

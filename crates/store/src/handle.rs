@@ -1,4 +1,4 @@
-//! The handle of a store: how it is opened, and how its nouns read and write.
+//! The handle of a store: how it is opened, and how it reads and writes.
 
 use std::fmt;
 use std::path::Path;
@@ -34,21 +34,21 @@ pub struct Store {
     pub(super) faults: Faults,
     /// Permits one health check at a time.
     checking: Arc<Semaphore>,
-    /// What its mutations are audited as.
+    /// The audit event of its mutations.
     pub(super) event: Option<Arc<Event>>,
     /// The key that seals texts of documents.
     pub(super) documents: SecretBytes,
 }
 
-/// What all handles share. Fields are dropped in order: the directory is unlocked when the threads
-/// have ended.
+/// The state that all handles share. Fields are dropped in order, so the directory is unlocked
+/// after the threads have ended.
 pub(super) struct Databases {
     pub(super) accounts: Backend,
     pub(super) captures: CaptureDatabase,
-    /// Where gateways share the index of captures.
+    /// Set if gateways share the index of captures.
     pub(super) shared_captures: Option<SharedCaptures>,
     pub(super) follower: Arc<OnceLock<Arc<dyn Follower>>>,
-    /// Where other gateways may change the store too.
+    /// Set if other gateways may change the store too.
     pub(super) cluster: OnceLock<Cluster>,
     pub(super) handover: HandoverState,
     pub(super) dir: DataDir,
@@ -61,7 +61,7 @@ pub(super) struct HandoverState {
     pub(super) frozen: Arc<AtomicBool>,
     /// Set when another process has taken over.
     pub(super) handed_over: AtomicBool,
-    /// The revision that the tables in memory have, once nothing but [`Store::catch_up`] changes
+    /// The revision of the tables in memory, from the time on when only [`Store::catch_up`] changes
     /// them.
     pub(super) caught_up: tokio::sync::Mutex<u64>,
 }
@@ -107,7 +107,7 @@ impl Store {
     {
         let url = url.clone();
         let open = move || {
-            // Before the database is read: a process that hands over writes both.
+            // This is read before the database, because a process that hands over writes both.
             let noted = match &url {
                 StoreUrl::Sqlite => data_dir::noted_revision(dir.path()),
                 StoreUrl::Postgres(_) => 0,
@@ -145,7 +145,7 @@ impl Store {
         Ok((store, unlocked))
     }
 
-    /// This store, failing as `faults` says.
+    /// This store with the failures of `faults`.
     #[must_use]
     pub fn with_faults(self, faults: Faults) -> Store {
         Store { faults, ..self }
@@ -162,7 +162,7 @@ impl Store {
         Store { event: Some(event.into()), ..self.clone() }
     }
 
-    /// Writes an audit row of an action that this database does not hold.
+    /// Writes an audit row of an action that does not change this database.
     pub async fn note(&self, event: Event) -> Result<(), StoreError> {
         self.write(move |transaction| audit::insert(transaction, &event)).await
     }
@@ -170,7 +170,8 @@ impl Store {
     /// Whether the database of accounts can be written to.
     pub async fn healthy(&self) -> bool {
         let check = async {
-            // Anybody may ask, and the queue is for writes: there is one check in it at most.
+            // Anybody may request a check, and the queue is for writes, so it holds one check at
+            // most.
             let permit = Arc::clone(&self.checking).acquire_owned().await;
             let permit = permit.map_err(StoreError::unavailable)?;
             let check = move |transaction: &Transaction<'_>| {
@@ -237,7 +238,7 @@ impl Store {
         self.faults.answer_write().map(|()| done)
     }
 
-    /// Reads beside the writer.
+    /// Reads without waiting for writes.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -245,7 +246,7 @@ impl Store {
         self.databases.accounts.read(self.faults.clone().reading(work)).await
     }
 
-    /// Reads after the writes that were asked for before.
+    /// Reads after the writes that were requested earlier.
     pub(super) async fn read_after_writes<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,

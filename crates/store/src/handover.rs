@@ -1,5 +1,5 @@
-//! A store that another process takes over, where no other gateway shares it: the tables of the
-//! process that hands it over must not differ from those of its successor.
+//! The handover of a store to another process, if no other gateway shares the store. The tables of
+//! the process that hands it over must not differ from those of its successor.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,9 +9,9 @@ use super::sql::Transaction;
 use super::steps::{Base, may_be_in_use};
 use super::{Store, StoreError, StoreUrl, load, postgres, sqlite};
 
-/// Looks whether this build can take over the store of a data directory from a process that uses
-/// it: [`StoreError::StopFirst`] if it brings the store to steps that the other one cannot work
-/// with. Blocking.
+/// Checks whether this build can take over the store of a data directory from a process that uses
+/// it; [`StoreError::StopFirst`] if it would bring the store to steps that the other build cannot
+/// work with. Blocking.
 pub fn check_takeover(url: &StoreUrl, dir: &Path) -> Result<(), StoreError> {
     let may = match url {
         StoreUrl::Sqlite => sqlite::look(dir, |store| may_be_in_use(store, Base::Accounts)),
@@ -23,15 +23,16 @@ pub fn check_takeover(url: &StoreUrl, dir: &Path) -> Result<(), StoreError> {
 }
 
 impl Store {
-    /// Refuses mutations from now on, and returns when none is under way. Where gateways share the
-    /// store their protocol does the same, and this does nothing.
+    /// Refuses mutations from now on, and returns when none is in progress. If gateways share the
+    /// store, this does nothing, as their protocol has the same effect.
     pub async fn freeze(&self) -> Result<(), StoreError> {
         if self.is_shared() {
             return Ok(());
         }
         let handover = &self.databases.handover;
         handover.frozen.store(true, Ordering::Release);
-        // The mutations before it are committed, and the tables have followed them.
+        // When this read runs, the mutations before it are committed, and the tables have followed
+        // them.
         let rev =
             self.databases.accounts.read_after_writes(|transaction| transaction.revision()).await?;
         *handover.caught_up.lock().await = rev;
@@ -43,7 +44,7 @@ impl Store {
         self.databases.handover.handed_over.store(true, Ordering::Release);
     }
 
-    /// Notes that none takes over, and allows mutations again.
+    /// Notes that no process takes over, and allows mutations again.
     pub fn take_back(&self) {
         self.databases.handover.handed_over.store(false, Ordering::Release);
         self.databases.handover.frozen.store(false, Ordering::Release);
@@ -76,7 +77,7 @@ impl Store {
         self.databases.dir.predecessor().runs()
     }
 
-    /// Notes that it has ended.
+    /// Notes that the predecessor has ended.
     pub fn predecessor_ended(&self) {
         self.databases.dir.predecessor().ended();
     }

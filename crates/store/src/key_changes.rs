@@ -16,8 +16,8 @@ use rerouter_base::id::KeyId;
 impl Store {
     /// Changes a key's record. Its descendants are narrowed to its new limits and expiry, and get
     /// its new labels if they had its old ones. [`StoreError::KeyRevoked`] if it has ended,
-    /// [`StoreError::Conflict`] if a key is no longer as `seen`, [`StoreError::LimitReached`] if
-    /// a key is vouched for whose owner has no room.
+    /// [`StoreError::Conflict`] if a key is no longer as `seen`. [`StoreError::LimitReached`] if
+    /// the change vouches for the key and its owner has too many live keys.
     pub async fn patch_key(
         &self,
         id: &KeyId,
@@ -28,7 +28,7 @@ impl Store {
         self.mutate(move |transaction| self::patch(transaction, &id, patch, &seen)).await
     }
 
-    /// Notes when keys were last used, which is no change.
+    /// Stores when keys were last used, which does not count as a change.
     pub async fn note_used(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
         self.write(move |transaction| note_used(transaction, &used)).await
     }
@@ -109,7 +109,7 @@ fn follow(
     if changed { update(transaction, child).map(Some) } else { Ok(None) }
 }
 
-/// Writes it as the next generation.
+/// Writes the row as the next generation of the key.
 fn update(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreError> {
     let row = KeyRow { generation: row.generation.saturating_add(1), ..row };
     rows::update(transaction, &row)?;

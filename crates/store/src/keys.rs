@@ -1,4 +1,4 @@
-//! API keys: they are made, get another secret, end, and are forgotten.
+//! API keys: creation, rotation, revocation, and deletion of ended keys.
 
 use jiff::Timestamp;
 
@@ -11,8 +11,8 @@ use super::sql::{Row, Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::{KeyId, UserId};
 
-/// Ended keys of an owner that are still shown. Older ones are forgotten: otherwise making and
-/// ending keys would fill memory.
+/// Maximum number of an owner's ended keys that are kept. Older ones are deleted: otherwise
+/// repeated creation and revocation of keys would fill memory.
 pub(super) const ENDED_KEYS_PER_OWNER: usize = 1_000;
 
 impl Store {
@@ -34,8 +34,8 @@ impl Store {
         self.mutate(insert).await
     }
 
-    /// Adds a key that a caller asked for: as [`Store::create_key`], and [`StoreError::Conflict`]
-    /// if its parent is no longer of the generation `seen`.
+    /// Adds a key for a caller: as [`Store::create_key`], and [`StoreError::Conflict`] if its
+    /// parent no longer has the generation `seen`.
     pub async fn create_key_by(
         &self,
         key: KeyRow,
@@ -56,7 +56,7 @@ impl Store {
         self.mutate(move |transaction| revoke(transaction, &id, at, DESCENT)).await
     }
 
-    /// Gives a key another secret; [`StoreError::KeyRevoked`] and [`StoreError::KeyExpired`] if it
+    /// Gives a key another secret; [`StoreError::KeyRevoked`] or [`StoreError::KeyExpired`] if it
     /// has ended, [`StoreError::Conflict`] if a key is no longer as `seen`.
     pub async fn rotate_key(
         &self,
@@ -70,8 +70,9 @@ impl Store {
     }
 }
 
-/// Counts the owner's live keys and reads the parent in the same transaction: no two creations
-/// pass the limit together, and no child outlives a revocation that it raced with.
+/// Counts the owner's live keys and reads the parent in the same transaction, so that two creations
+/// at once cannot exceed the limit, and no child outlives a revocation of its parent at the same
+/// time.
 fn insert(
     transaction: &Transaction<'_>,
     key: KeyRow,
@@ -98,9 +99,9 @@ fn insert(
     Ok(changes)
 }
 
-/// [`StoreError::LimitReached`] if the owner of `key` has no room for it among the keys that are
-/// live at `at`. Keys that anonymous callers made while AGENT was open are off while it is
-/// enforced: they count only against each other.
+/// [`StoreError::LimitReached`] if the owner of `key` would have too many keys that are live at
+/// `at`. Keys that anonymous callers created while the AGENT interface was open do not work while
+/// it is enforced, so they count only against each other.
 pub(super) fn check_count(
     transaction: &Transaction<'_>,
     key: &KeyRow,
@@ -124,8 +125,9 @@ pub(super) fn check_count(
     }
 }
 
-/// Deletes an owner's keys that have ended, except the newest: making and ending keys fills neither
-/// memory nor disk. A key with descendants stays, because they draw on its limits.
+/// Deletes an owner's keys that have ended, except the newest, so that repeated creation and
+/// revocation fills neither memory nor disk. A key with descendants is kept, because they use its
+/// limits.
 fn forget(
     transaction: &Transaction<'_>,
     owner: &UserId,
@@ -165,8 +167,8 @@ fn revoke(
     transaction.rows(update, &params![id, at], |row| Ok(Change::Key(KeyRow::of(row)?.into())))
 }
 
-/// Replaces the secret of a key. The secret before stays valid for its grace period, older ones
-/// end.
+/// Replaces the secret of a key. The previous secret stays valid for its grace period; older
+/// secrets end.
 fn rotate(
     transaction: &Transaction<'_>,
     id: &KeyId,
@@ -191,8 +193,8 @@ fn rotate(
     Ok(vec![Change::Key(find(transaction, id)?.into())])
 }
 
-/// [`StoreError::Conflict`] if `key`, or another key that a change was decided on, is no longer as
-/// `seen`.
+/// [`StoreError::Conflict`] if `key`, or another key that the caller's decision depended on, is no
+/// longer as `seen`.
 pub(super) fn check_seen(
     transaction: &Transaction<'_>,
     key: &KeyRow,
@@ -208,7 +210,7 @@ pub(super) fn check_seen(
             Err(error) => Err(error),
         },
     };
-    // The limits of the key that made it bound a key also after that one has ended.
+    // The limits of its maker bind a key even after the maker has ended.
     let same =
         key.generation == seen.generation && same(&seen.by, false)? && same(&seen.maker, true)?;
     if same { Ok(()) } else { Err(StoreError::Conflict) }

@@ -1,4 +1,4 @@
-//! When keys and sessions were last used, by what other gateways wrote.
+//! The last uses of keys and sessions, including those that other gateways wrote.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::{KeyId, SessionId};
 
-/// Last uses.
+/// When keys and sessions were last used.
 #[derive(Debug, Default)]
 pub struct LastUses {
     pub keys: Vec<(KeyId, Timestamp)>,
@@ -15,7 +15,7 @@ pub struct LastUses {
 }
 
 impl Store {
-    /// The last uses since a time; none where the store is not shared.
+    /// The last uses since a time; none if the store is not shared.
     pub async fn last_uses_since(&self, since: Timestamp) -> Result<LastUses, StoreError> {
         self.read_shared(LastUses::default(), move |transaction| read(transaction, since)).await
     }

@@ -1,20 +1,20 @@
-//! Durations as counts by doubling bounds: cheap to add, and sums of them give quantiles.
+//! Histograms of durations with bounds that double: cheap to add, and their sums yield quantiles.
 
 use std::time::Duration;
 
 use super::StoreError;
 
-/// How many counts there are.
+/// Number of buckets.
 pub(super) const LATENCIES: usize = 14;
-/// The bound of the first, in milliseconds. The last begins at 102.4 s.
+/// Upper bound of the first bucket, in milliseconds. The last bucket begins at 102.4 s.
 const FIRST_MS: u64 = 25;
 
-/// How many durations were below 25 ms, below 50 ms, and so on, each without those before.
+/// A histogram: how many durations were below 25 ms, from 25 ms to below 50 ms, and so on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencyCounts([u64; LATENCIES]);
 
 impl LatencyCounts {
-    /// A single duration.
+    /// The histogram of a single duration.
     pub fn one(took: Duration) -> Self {
         let bounds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX) / FIRST_MS;
         let at = bounds.checked_ilog2().map_or(0, |log| log as usize + 1).min(LATENCIES - 1);
@@ -31,8 +31,8 @@ impl LatencyCounts {
         }
     }
 
-    /// The duration that this share of all is below, in milliseconds; `None` without any. It is
-    /// between the bounds of its count, so it may be wrong by as much as they are apart.
+    /// The quantile of a share (0 to 1), in milliseconds; `None` without durations. It is
+    /// interpolated within its bucket, so its error is at most the width of the bucket.
     pub fn quantile_ms(&self, share: f64) -> Option<f64> {
         let total = self.0.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
         if total == 0 {
@@ -55,7 +55,7 @@ impl LatencyCounts {
         self.0
     }
 
-    /// Reads them one after the other.
+    /// Reads the counts in order, one from each call of `next`.
     pub(super) fn read(
         mut next: impl FnMut() -> Result<u64, StoreError>,
     ) -> Result<Self, StoreError> {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// At most twice the real one, and at least half of it.
+        /// The quantile is at most twice the real one, and at least half of it.
         #[test]
         fn a_quantile_is_between_the_bounds_of_the_real_one(
             mut millis in proptest::collection::vec(25_u64..102_400, 1..200), share in 0.01..0.99

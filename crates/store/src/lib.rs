@@ -1,16 +1,17 @@
 //! The store: everything durable except the bodies of captures. Its API is async. A mutation is
-//! acknowledged when it is on the disk and the tables in memory have followed it. The store takes
-//! no decision about who may do what.
+//! acknowledged when it is on the disk and the tables in memory have followed it. The store does
+//! not decide who may do what.
 //!
-//! `handle.rs` opens a store, and `transaction.rs` has what all mutations share. Each noun has a
-//! file with its methods and statements; `rows/` has the rows, with what reads them. Statements
-//! pass through `sql.rs`, so a noun names no database; [`backend`] says which one there is, and
-//! `sqlite/` and `postgres/` alone know theirs. `steps.rs` makes the tables. The index of captures
-//! ([`CaptureIndex`]) is in `captures/`. [`Faults`] wrap what a database is asked to do.
+//! `handle.rs` opens a store, and `transaction.rs` has the common part of all mutations. Each noun,
+//! such as users or keys, has a file with its methods and statements; `rows/` has the rows and
+//! reads them. Statements pass through `sql.rs`, so these files are the same for all databases.
+//! [`backend`] selects the database; code for one database is only in `sqlite/` and `postgres/`.
+//! `steps.rs` creates the tables. The index of captures ([`CaptureIndex`]) is in `captures/`.
+//! [`Faults`] wrap the work that is passed to a database, so that tests can make it fail.
 
 // The documentation is written for readers of the source, who see private items.
 #![allow(rustdoc::private_intra_doc_links)]
-// A scenario of a test reads from top to bottom, however many steps it has.
+// The scenario of a test is read from top to bottom, so a test function may be long.
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
 mod agents;

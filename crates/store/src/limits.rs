@@ -1,4 +1,4 @@
-//! What a key or user may use up, as it is kept and shown (contract, section 6.5).
+//! The limits of a key or user, as stored and shown.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
 
-/// Live keys of an owner.
+/// Maximum number of live keys of an owner.
 pub const KEYS_PER_OWNER: usize = 100;
-/// Patterns of `limits.models`: each request is matched against all of them.
+/// Maximum number of patterns in `limits.models`, as each request is matched against all of them.
 const LIMIT_MODELS: usize = 100;
-/// Characters of a pattern of `limits.models`.
+/// Maximum length of a pattern in `limits.models`, in characters.
 const LIMIT_MODEL_CHARS: usize = 256;
-/// Largest `limits.rpm`: more than one gateway answers in a minute.
+/// Largest `limits.rpm`: more than one gateway can answer in a minute.
 const LIMIT_RPM: u64 = 100_000_000;
-/// Largest `limits.tpm`: in the unit of its bucket (a minute's microseconds a token) it fits 63
-/// bits twice.
+/// Largest `limits.tpm`. Its token bucket counts in 1/60,000,000 of a token; twice this limit fits
+/// into 63 bits in that unit.
 const LIMIT_TPM: u64 = 10_000_000_000;
 /// Largest `limits.concurrency`: beyond the connections of any gateway.
 const LIMIT_CONCURRENCY: u64 = 1_000_000;
-/// Largest `limits.budget.usd`: sums of it in billionths stay far within 64 bits.
+/// Largest `limits.budget.usd`: sums in billionths of a dollar stay far within 64 bits.
 const LIMIT_USD: u64 = 100_000_000;
 
-/// Days of the longest month: what a budget a day is at most in a month.
+/// Days of the longest month: the factor from a daily budget to its maximum in a month.
 const DAYS: u64 = 31;
 
 rerouter_base::words! {
@@ -51,8 +51,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether this one can never allow what `outer` refuses, on a day or in a month: what is for a
-    /// day is spent on each of a month, and what is for a month perhaps on one day.
+    /// Whether this budget never allows more than `outer`, neither on a day nor in a month. A daily
+    /// budget may be spent on every day of a month, and a monthly budget on a single day.
     fn within(self, outer: Budget) -> bool {
         match (self.per, outer.per) {
             (Per::Day, Per::Month) => self.nano.saturating_mul(DAYS) <= outer.nano,
@@ -60,12 +60,13 @@ impl Budget {
         }
     }
 
-    /// What neither of the two refuses.
+    /// A budget that allows nothing that one of the two refuses.
     fn common(self, other: Budget) -> Budget {
         if self.within(other) || other.within(self) {
             return if self.within(other) { self } else { other };
         }
-        // One for a day, and one for a month that it could use up: as much of it as comes to a day.
+        // One budget is daily, and could use up the other, which is monthly. The result is the
+        // smaller of the daily budget and the monthly budget's part for one day.
         let daily = |budget: Budget| match budget.per {
             Per::Day => budget.nano,
             Per::Month => budget.nano / DAYS,
@@ -207,13 +208,13 @@ impl Limits {
         self.models.as_ref().is_none_or(|models| models.iter().any(|pattern| covers(pattern, name)))
     }
 
-    /// The first limit that is set of those for which requests, tokens or money are counted.
+    /// The name of the first set limit for which requests, tokens or money are counted.
     pub fn counted(&self) -> Option<&'static str> {
         let set = COUNTS.iter().zip(self.counts()).find(|(_, most)| most.is_some());
         set.map(|(row, _)| row.name).or(self.budget.map(|_| "budget"))
     }
 
-    /// Whether anything is counted for it: requests, tokens or money.
+    /// Whether requests, tokens or money are counted for these limits.
     pub fn are_counted(&self) -> bool {
         self.counted().is_some()
     }
@@ -230,8 +231,8 @@ impl Limits {
         }
     }
 
-    /// Takes away what `outer` refuses: of each limit the narrower one. Gives whether that changed
-    /// anything.
+    /// Narrows each limit to that of `outer`, where `outer` is narrower. Returns whether anything
+    /// changed.
     pub fn clamp(&mut self, outer: &Limits) -> bool {
         if self.within(outer) {
             return false;
@@ -256,7 +257,7 @@ impl Limits {
         true
     }
 
-    /// The first limit by which these allow what `outer` refuses.
+    /// The name of the first limit that allows something that `outer` refuses.
     pub fn beyond(&self, outer: &Limits) -> Option<&'static str> {
         let most = |inner: Option<u64>, outer: Option<u64>| {
             outer.is_none_or(|outer| inner.is_some_and(|inner| inner <= outer))
@@ -281,7 +282,7 @@ impl Limits {
         fits.find(|(_, fits)| !fits).map(|(name, _)| name)
     }
 
-    /// Whether nothing that these allow is refused by `outer`.
+    /// Whether `outer` allows everything that these limits allow.
     pub fn within(&self, outer: &Limits) -> bool {
         self.beyond(outer).is_none()
     }
@@ -317,8 +318,8 @@ impl fmt::Display for LimitOwner {
     }
 }
 
-/// The patterns for what both lists match. Never more than a list may have: leaving some out only
-/// narrows it.
+/// Patterns for the names that both lists match. The result is no longer than a list may be:
+/// patterns that are left out only narrow it.
 fn common(one: &[String], other: &[String]) -> Vec<String> {
     let covered = |names: &[String], by: &[String]| -> Vec<String> {
         names
@@ -337,7 +338,7 @@ fn common(one: &[String], other: &[String]) -> Vec<String> {
     both
 }
 
-/// Whether all that `inner` (a name or itself a pattern) stands for is matched by `pattern`.
+/// Whether `pattern` matches all names that `inner`, a name or a pattern, matches.
 pub fn covers(pattern: &str, inner: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => inner.starts_with(beginning),

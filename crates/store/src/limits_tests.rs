@@ -62,8 +62,8 @@ fn a_budget_for_another_time_is_within_where_neither_a_day_nor_a_month_of_it_is_
 }
 
 proptest::proptest! {
-    /// The most that a budget allows on a day and in a month never rises, whatever is narrowed
-    /// after whatever.
+    /// The maximum that a budget allows on a day and in a month never rises, in whatever order
+    /// budgets are narrowed.
     #[test]
     fn no_chain_of_budgets_rises(steps in proptest::collection::vec((1u64..2_000,
                 proptest::bool::ANY, proptest::bool::ANY), 1..12)) {

@@ -10,13 +10,13 @@ use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, Stored, UserRow};
 use super::sql::Transaction;
 use rerouter_base::id::UserId;
 
-/// Rows that are handed over at once.
+/// Rows in a batch.
 const BATCH: usize = 256;
-/// Batches that wait to be taken.
+/// Maximum number of batches that wait for the other thread.
 const BATCHES: usize = 16;
 
-/// Reads every row of users, keys, sessions, agents and nodes into `reload`. Returns it with their
-/// revision. One thread reads the rows while another one takes them in.
+/// Reads every row of users, keys, sessions, agents and nodes into `reload`. Returns their revision
+/// with `reload`. One thread reads the rows while another thread passes them to `reload`.
 pub(super) fn fill(
     transaction: &Transaction<'_>,
     mut reload: Box<dyn Reload>,
@@ -28,7 +28,7 @@ pub(super) fn fill(
             reload
         });
         let mut batch = Vec::with_capacity(BATCH);
-        // If a row cannot be taken, nobody receives, and the join below fails.
+        // If `reload` panics at a row, nobody receives, and the join below fails.
         let rev = each(transaction, |change| {
             batch.push(change);
             if batch.len() == BATCH {
@@ -49,7 +49,7 @@ pub(super) fn each(
     mut take: impl FnMut(Change),
 ) -> Result<u64, StoreError> {
     scan(transaction, |user: UserRow| take(Change::User(user.into())))?;
-    // The id of an owner is in memory once for all keys.
+    // All keys of an owner share one copy of the owner's id.
     let mut known: HashSet<UserId> = HashSet::new();
     let mut once = |id: UserId| match known.get(&id) {
         Some(known) => known.clone(),

@@ -1,5 +1,5 @@
-//! Copies the tables of accounts from SQLite to PostgreSQL. What arrived is read again and compared
-//! before it is committed.
+//! Copies the tables of accounts from SQLite to PostgreSQL. The copied rows are read again and
+//! compared before the copy is committed.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use super::postgres::{self, PostgresUrl, storable};
 use super::sql::{Row, Transaction, Value, params};
 use super::{StoreError, sqlite};
 
-/// Parameters of one INSERT: a quarter of what PostgreSQL takes.
+/// Maximum number of parameters of one INSERT: a quarter of PostgreSQL's limit.
 const PARAMETERS: usize = 16_000;
-/// Bytes of texts and blobs that one INSERT holds at least, before it is sent.
+/// Bytes of texts and blobs at which an INSERT is sent.
 const BYTES: usize = 4 << 20;
 
 /// A table that was copied.
@@ -25,8 +25,8 @@ pub struct CopiedTable {
     pub digest: [u8; 32],
 }
 
-/// Copies the store in a data directory, which no process may use, to a database that has none.
-/// All or nothing. Blocking.
+/// Copies the store of a data directory to a database without a store, all or nothing. No process
+/// may use the directory. Blocking.
 pub fn migrate(data: &Path, to: &PostgresUrl) -> Result<Vec<CopiedTable>, StoreError> {
     if !data.join("accounts.db").is_file() {
         return Err(StoreError::unavailable(format!("there is no store in {}", data.display())));
@@ -37,8 +37,8 @@ pub fn migrate(data: &Path, to: &PostgresUrl) -> Result<Vec<CopiedTable>, StoreE
     copied.ok_or_else(|| StoreError::unavailable("another process uses accounts.db"))
 }
 
-/// The tables that are copied: all but what PostgreSQL has already. Those come first that others
-/// refer to. Both databases have the same columns in the same order.
+/// The tables to copy: all but those that PostgreSQL has already. Tables that others refer to come
+/// first. Both databases have the same columns in the same order.
 const TABLES: &str = "
     SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'
       AND name NOT IN ('audit_leaving', 'schema_steps', 'state') ORDER BY rowid";
@@ -69,7 +69,7 @@ fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>
     to.execute("SET CONSTRAINTS ALL IMMEDIATE", &[])?;
     let rev = from.int("SELECT rev FROM state", &[])?.unwrap_or(0);
     to.execute("UPDATE state SET rev = ?1", &params![rev])?;
-    // Numbers of rows go on after the last that was ever used.
+    // The numbers of rows continue after the last number that was ever used.
     for name in ["audit", "node_events"] {
         let largest = format!("SELECT coalesce(max(seq), 0) FROM {name}");
         let used = "SELECT seq FROM sqlite_sequence WHERE name = ?1";

@@ -1,5 +1,5 @@
-//! The last heartbeat of each node, for the gateways that it did not come to. Where the store is
-//! not shared there is none to tell but a successor, which is told without the store.
+//! The last heartbeat of each node, for the gateways that did not receive it. If the store is not
+//! shared, only a successor process needs the heartbeats, and it gets them without the store.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use super::{Store, StoreError};
 use rerouter_base::bounds;
 use rerouter_base::id::NodeId;
 
-/// What a node said last.
+/// The last heartbeat or registration of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: NodeId,
     pub epoch: u64,
     /// Rises within an epoch; `None` for the registration itself.
     pub seq: Option<u64>,
-    /// The word of the heartbeat.
+    /// The node's status, a word of the heartbeat.
     pub status: String,
     pub running: u32,
     pub queued: u32,
 }
 
 impl Store {
-    /// Tells the other gateways of a heartbeat; `false` if they know a later one.
+    /// Writes a heartbeat for the other gateways; `false` if they know a later one.
     pub async fn report_node(&self, report: NodeReport) -> Result<bool, StoreError> {
         self.write_shared(true, move |transaction| write(transaction, &report)).await
     }

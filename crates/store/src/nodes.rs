@@ -1,5 +1,4 @@
-//! Nodes: enrolments, registrations, and, where gateways share the store, the nonces that nodes
-//! spent.
+//! Nodes: enrolments, registrations, and, if gateways share the store, the nonces that nodes used.
 
 use jiff::Timestamp;
 
@@ -10,12 +9,13 @@ use super::{Store, StoreError};
 use rerouter_base::bounds;
 use rerouter_base::id::NodeId;
 
-/// Nodes: all are in memory, and each that serves is in the inputs of every decision on nodes.
+/// Maximum number of nodes. All are held in memory, and each node that serves is in the inputs of
+/// every decision on nodes.
 const NODES: usize = 256;
-/// Ids of node events that are remembered, so that what is sent twice is logged once.
+/// Number of ids of node events that are remembered, so that an event sent twice is logged once.
 pub(super) const NODE_EVENT_IDS: usize = 4_096;
 
-/// A nonce that is to be spent, of a signature that is timely.
+/// The nonce of a signature whose time is valid. A nonce can be used once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpentNonce {
     pub node: NodeId,
@@ -46,9 +46,9 @@ impl Store {
         self.mutate(move |transaction| rotate(transaction, &next)).await
     }
 
-    /// Takes in the use of a secret: [`StoreError::NotFound`] if its generation has ended. The
-    /// first use of a generation ends the one before. Where gateways share the store it spends the
-    /// nonce too: [`StoreError::Conflict`] if one of them took it.
+    /// Records the use of a secret; [`StoreError::NotFound`] if its generation has ended. The first
+    /// use of a generation ends the one before. If gateways share the store, the nonce is recorded
+    /// too; [`StoreError::Conflict`] if one of them has accepted it before.
     pub async fn spend_nonce(&self, spent: SpentNonce) -> Result<Committed, StoreError> {
         self.mutate(move |transaction| spend(transaction, &spent)).await
     }
@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// Replaces the models of a node's epoch; without models the epoch ends.
-    /// [`StoreError::Conflict`] if there is another epoch.
+    /// [`StoreError::Conflict`] if the node has another epoch now.
     pub async fn amend_node(
         &self,
         id: &NodeId,
@@ -125,7 +125,7 @@ fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change
         return Err(StoreError::NotFound);
     }
     if transaction.is_shared() {
-        // An older signature is refused for its time, whichever of the two clocks is ahead.
+        // An older signature is refused because of its time, whichever of the two clocks is ahead.
         let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
         let oldest = spent.at.as_second() - 2 * skew;
         let spend = "
@@ -158,7 +158,7 @@ fn note_events(
     Ok(new)
 }
 
-/// The epoch in `registration` is ignored.
+/// Registers a node under its next epoch. The epoch in `registration` is ignored.
 fn register(
     transaction: &Transaction<'_>,
     id: &NodeId,

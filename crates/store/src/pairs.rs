@@ -15,7 +15,7 @@ impl From<BTreeMap<String, String>> for Pairs {
 }
 
 impl Pairs {
-    /// As a map of their own.
+    /// Copies the pairs into a map.
     pub fn to_map(&self) -> BTreeMap<String, String> {
         self.0.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
     }

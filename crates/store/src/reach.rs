@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rerouter_base::id::{KeyId, UserId};
 
-/// Whose captures, usage and keys a caller reaches.
+/// Whose captures, usage and keys a caller may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// Those of all users.
@@ -13,7 +13,7 @@ pub enum Reach {
     All,
     /// All of one user.
     Owner(UserId),
-    /// Those of one user that were made with one of these keys, and these keys.
+    /// Those of one user that were made with one of these keys, and the keys themselves.
     Line(UserId, Arc<BTreeSet<KeyId>>),
 }
 
@@ -26,7 +26,7 @@ impl Reach {
         }
     }
 
-    /// Whether it has what belongs to `owner` and was made with `key`.
+    /// Whether it includes something that belongs to `owner` and was made with `key`.
     pub fn covers(&self, owner: &UserId, key: Option<&KeyId>) -> bool {
         match self {
             Reach::All => true,
@@ -38,7 +38,7 @@ impl Reach {
     /// The keys to which it is limited, as a JSON list for [`in_list`].
     pub(super) fn keys(&self) -> Option<String> {
         let Reach::Line(_, keys) = self else { return None };
-        // Without a list the statement fails.
+        // An empty text is no JSON list, so the statement fails.
         Some(serde_json::to_string(&**keys).unwrap_or_default())
     }
 }

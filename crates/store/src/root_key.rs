@@ -69,8 +69,8 @@ where
     }
 }
 
-/// Runs `unlock`, and also returns whether it replaced a wrapping, which no file may hold any
-/// longer.
+/// Runs `unlock`. Also returns whether it replaced the wrapped root key; the former one must not
+/// remain in any file.
 pub(super) fn unlock<T, E: From<StoreError>>(
     transaction: &Transaction<'_>,
     unlock: impl FnOnce(&Opening<'_>) -> Result<T, E>,

@@ -26,7 +26,8 @@ impl Store {
         self.sweep_sessions(Vec::new(), vec![id.clone()]).await
     }
 
-    /// Notes when sessions were last used, which is no change, and ends those that are over.
+    /// Stores when sessions were last used, which does not count as a change, and ends those in
+    /// `over`.
     pub async fn sweep_sessions(
         &self,
         seen: Vec<(SessionId, Timestamp)>,
@@ -47,7 +48,7 @@ fn insert(
         return Err(StoreError::Conflict);
     }
     rows::insert(transaction, &session)?;
-    // The new session stays, also if the clock was set back.
+    // The new session is kept even if the clock was set back.
     let mut changes = transaction.rows(
         "DELETE FROM sessions WHERE id IN
            (SELECT id FROM sessions WHERE \"user\" = ?1 AND id <> ?3

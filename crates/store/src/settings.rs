@@ -1,4 +1,5 @@
-//! Which database holds the accounts, and what gateways that share one agree on.
+//! Settings of the store: which database holds the accounts, and the lease of gateways that share
+//! one.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ section! {
         pub direct_url: Option<PostgresUrl> =
             database("^postgres(ql)?://", PostgresUrl::parse);
         /// With PostgreSQL: how long a gateway serves without hearing from it; from 500ms to 10m.
-        // A shorter one would be lost with each pause of a busy machine; a longer one lets a
-        // revocation wait for so long for a gateway that has gone.
+        // A shorter lease would be lost with each pause of a busy machine. With a longer lease, a
+        // revocation waits that long for a gateway that has gone.
         pub lease: Duration =
             duration_in(Duration::from_millis(500), Duration::from_secs(600)),
             or Duration::from_secs(10);
@@ -87,11 +88,11 @@ impl StoreUrl {
     }
 }
 
-/// What a gateway does that has lost its lease.
+/// What a gateway does after it has lost its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLeaseLost {
-    /// It answers 503 until it has another one: what is revoked is dead everywhere.
+    /// It answers 503 until it has a lease again, so that a revoked key works nowhere.
     Refuse,
-    /// It goes on with what it knows. A change may be unknown to it.
+    /// It continues with what it knows. It may miss changes.
     ServeStale,
 }

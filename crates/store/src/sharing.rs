@@ -1,4 +1,4 @@
-//! What a store is beside others: which gateways share it, whether this one may answer, and the
+//! A store that gateways share: which gateways these are, whether this one may answer, and the
 //! attempts that they count together.
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ impl Store {
         self.databases.accounts.is_shared()
     }
 
-    /// Loads `tables`. The first ones follow every mutation from now on; whether these do. For the
-    /// only process that uses the store.
+    /// Loads `tables`. The first tables that are passed follow every mutation from now on. Returns
+    /// whether these are the first. For the only process that uses the store.
     pub async fn follow(&self, tables: Arc<dyn Follower>) -> Result<bool, StoreError> {
         let reload = tables.reload();
         let follows = self.databases.follower.set(tables).is_ok();
@@ -44,7 +44,8 @@ impl Store {
         joined.map_err(|_| StoreError::unavailable("it is followed already"))
     }
 
-    /// The name of this gateway among those that share the store; `None` where there are no others.
+    /// The name of this gateway among those that share the store; `None` if the store is not
+    /// shared.
     pub fn instance(&self) -> Option<&str> {
         self.databases.shared_captures.as_ref().map(SharedCaptures::instance)
     }
@@ -55,23 +56,23 @@ impl Store {
         self.databases.shared_captures.as_ref().map(SharedCaptures::directory)
     }
 
-    /// Whether nobody else writes captures under the name of this data directory.
+    /// Whether no other process writes captures under the name of this data directory.
     pub fn is_alone(&self) -> bool {
         self.databases.cluster.get().is_none_or(Cluster::is_alone)
     }
 
-    /// Whether the tables in memory may be believed.
+    /// Whether the tables in memory can be relied on.
     pub fn authority(&self) -> Authority {
         self.databases.cluster.get().map_or_else(Authority::sole, Cluster::authority)
     }
 
-    /// The lease of a gateway; none where the store is not shared.
+    /// The lease of a gateway; `None` if the store is not shared.
     pub fn lease(&self) -> Option<Duration> {
         self.databases.cluster.get().map(Cluster::lease)
     }
 
-    /// Waits until every gateway that shares the store has applied `rev`, or answers nobody.
-    /// Returns the names of those that may answer without it.
+    /// Waits until every gateway that shares the store has applied `rev` or has stopped answering.
+    /// Returns the names of gateways that may still answer without `rev`.
     pub async fn acknowledge(&self, rev: u64) -> Result<Vec<String>, StoreError> {
         match self.databases.cluster.get() {
             Some(cluster) => cluster.acknowledge(rev).await,
@@ -93,7 +94,7 @@ impl Store {
     }
 
     /// Takes a dead `serve_stale` gateway off the list; `false` if there is no such row, or if it
-    /// was renewed since this one was read.
+    /// was renewed since `row` was read.
     pub async fn forget_gateway(&self, row: &GatewayRow) -> Result<bool, StoreError> {
         let (id, renewed_at, event) = (row.id.clone(), row.renewed_at, self.event.clone());
         if !self.is_shared() {
@@ -111,8 +112,8 @@ impl Store {
         self.write(forget).await
     }
 
-    /// Counts an attempt against all of `limits`, or against none: then how long the next one has
-    /// to wait. Where the store is not shared nothing is counted.
+    /// Counts an attempt against all of `limits`. If one of them is reached, nothing is counted,
+    /// and the result is the time to wait. If the store is not shared, nothing is counted.
     pub async fn count_attempt(
         &self,
         limits: Vec<AttemptLimit>,
@@ -128,7 +129,8 @@ impl Store {
         }
     }
 
-    /// Writes a table that no mutation writes, and waits for none where gateways share the store.
+    /// Writes a table that no mutation writes. If gateways share the store, it does not wait for
+    /// mutations.
     pub(super) async fn write_beside<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -139,7 +141,8 @@ impl Store {
         }
     }
 
-    /// Writes a table that only gateways which share the store have, and waits for no mutation.
+    /// Writes a table that only a shared store has, without waiting for mutations. Returns
+    /// `otherwise` if the store is not shared.
     pub(super) async fn write_shared<T: Send + 'static>(
         &self,
         otherwise: T,
@@ -151,7 +154,7 @@ impl Store {
         }
     }
 
-    /// Reads such a table.
+    /// Reads a table that only a shared store has. Returns `otherwise` if the store is not shared.
     pub(super) async fn read_shared<T: Send + 'static>(
         &self,
         otherwise: T,

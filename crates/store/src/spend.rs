@@ -1,5 +1,5 @@
-//! Spend against budgets, written with the usage that it is of. Requests do not wait for these
-//! writes.
+//! Spend against budgets, written together with the usage that caused it. Requests do not wait for
+//! these writes.
 
 use super::rows::Stored;
 use super::rows::stored::row;
@@ -24,18 +24,18 @@ row! { "spend" =>
 /// A share of a budget that a process wants to hold: what it may spend before it asks again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetShare {
-    /// Who holds it: a random number. No two processes have the same.
+    /// The holder, a random number. No two processes have the same.
     pub holder: i64,
-    /// What it holds. Where gateways share the store its row there counts instead: the answer to
-    /// the last wish may have been lost.
+    /// The amount that it holds. If gateways share the store, the holder's row in the store counts
+    /// instead, as the answer to its last wish may have been lost.
     pub held: NanoUsd,
-    /// What it wants to hold instead.
+    /// The amount that it wants to hold instead.
     pub wanted: NanoUsd,
-    /// What it gets in any case: it is spent or reserved.
+    /// The amount that it gets in any case, as it is spent or reserved already.
     pub least: NanoUsd,
-    /// What all together may hold.
+    /// The amount that all holders together may hold.
     pub budget: NanoUsd,
-    /// What others hold, where nobody else changes that.
+    /// The amount that others hold, if no other process changes it.
     pub others: Option<NanoUsd>,
 }
 
@@ -47,18 +47,18 @@ pub struct SpendWish {
     /// A day as `yyyymmdd`, or a month as `yyyymm00`.
     pub period: i64,
     pub share: BudgetShare,
-    /// Whether other gateways are asked to give back, where there is no room.
+    /// Whether other gateways are asked to give back shares if the budget has no room.
     pub recalls: bool,
-    /// What requests under way have reserved of it, for other gateways that asked.
+    /// The amount that running requests have reserved, for other gateways that asked.
     pub reserved: NanoUsd,
 }
 
-/// What a process holds of a budget, and what others do.
+/// The amounts of a budget that a process holds and that others hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetGrant {
     pub held: NanoUsd,
     pub others: NanoUsd,
-    /// Where others were asked to give back: what they said is reserved.
+    /// If others were asked to give back shares: the amount that they reported as reserved.
     pub reserved: NanoUsd,
 }
 
@@ -82,8 +82,8 @@ impl Store {
         .await
     }
 
-    /// The budgets of which some gateway lacks a part, with their periods, by id of the key or
-    /// user.
+    /// The budgets that were recalled because a gateway lacks a part, each as id of the key or user
+    /// and period.
     pub async fn recalled_spend(&self) -> Result<Vec<(String, i64)>, StoreError> {
         self.read_shared(Vec::new(), recalled).await
     }
@@ -105,8 +105,8 @@ impl Store {
         self.write(trim).await
     }
 
-    /// Where gateways share the store: deletes what they held of budgets in periods before `month`,
-    /// and in days before `day`, which may be many; and the numbers of old batches.
+    /// If gateways share the store: deletes their shares of budgets for months before `month` and
+    /// for days before `day`, a limited number at a time, and the numbers of old batches.
     pub async fn trim_shares(&self, month: i64, day: i64) -> Result<(), StoreError> {
         let trim = move |transaction: &Transaction<'_>| {
             if transaction.is_shared() {
@@ -122,7 +122,7 @@ impl Store {
     }
 }
 
-/// Grants a share, as far as others leave room.
+/// Grants a share, as far as the shares of others leave room.
 fn grant(
     transaction: &Transaction<'_>,
     wish: &SpendWish,
@@ -143,7 +143,7 @@ fn grant(
     let counted = others.saturating_add(held);
     let (subject, period) = (&wish.subject, wish.period);
     if transaction.is_shared() {
-        // Both at one go: other gateways' writes wait meanwhile.
+        // One statement for both, as the writes of other gateways wait meanwhile.
         let both = format!("WITH share AS ({KEEP_SHARE}) {KEEP_COUNTED}");
         transaction.execute(&both, &params![subject, period, counted, holder, held])?;
     } else {
@@ -178,9 +178,9 @@ fn grant(
     Ok(BudgetGrant { held, others, reserved })
 }
 
-/// What others than the holder of so much hold of a budget.
+/// The amount of a budget that others hold, if the holder has the amount `?3`.
 const OTHERS: &str = "SELECT counted - ?3 FROM spend WHERE subject = ?1 AND period = ?2";
-/// What others than this holder hold.
+/// The amount of a budget that others hold, by the row of the holder `?3`.
 const OTHERS_BY_ROW: &str = "
     SELECT counted - coalesce((SELECT held FROM spend_shares
         WHERE subject = ?1 AND period = ?2 AND holder = ?3), 0)
@@ -192,7 +192,7 @@ const KEEP_SHARE: &str = "
     INSERT INTO spend_shares (subject, period, holder, held) VALUES (?1, ?2, ?4, ?5)
     ON CONFLICT (subject, period, holder) DO UPDATE SET held = excluded.held";
 
-/// Shares that are deleted at once.
+/// Number of shares that are deleted at once.
 const SHARES_TRIMMED: i64 = 20_000;
 /// How long the number of a writer's last batch is kept: longer than any process retries one.
 const BATCH_US: i64 = 40 * 86_400 * 1_000_000;

@@ -1,10 +1,11 @@
-//! Budgets of which some gateway lacks a part: the others are asked to give back.
+//! Recalls of budgets: if a gateway lacks a part of a budget, the other gateways are asked to give
+//! back what they do not need.
 
 use super::StoreError;
 use super::columns::Columns;
 use super::sql::{NOW, Transaction, params};
 
-/// How long a recall is answered.
+/// How long gateways answer a recall, in microseconds.
 const RECALL_US: i64 = 5_000_000;
 
 pub(super) fn recalled(transaction: &Transaction<'_>) -> Result<Vec<(String, i64)>, StoreError> {
@@ -12,7 +13,7 @@ pub(super) fn recalled(transaction: &Transaction<'_>) -> Result<Vec<(String, i64
     transaction.rows(&recalled, &params![RECALL_US], |row| Columns::new(row).two())
 }
 
-/// Deletes recalls that were answered, and the answers.
+/// Deletes old recalls, and the answers to them.
 pub(super) fn forget_recalls(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     for table in ["spend_recalls", "spend_reserves"] {
         let delete = format!("DELETE FROM {table} WHERE at < {NOW} - ?1");

@@ -1,4 +1,4 @@
-//! The door to the databases: all statements of the store pass through a [`Transaction`].
+//! All statements of the store pass through a [`Transaction`].
 //!
 //! A statement is written once, in SQL that SQLite and PostgreSQL understand alike:
 //! - placeholders are `?1`, `?2` and so on; a statement may use one of them twice;
@@ -43,7 +43,7 @@ impl Transaction<'_> {
         Ok(rev.and_then(|rev| u64::try_from(rev).ok()).unwrap_or(0))
     }
 
-    /// Runs a statement that finds no rows. Returns how many it changed.
+    /// Runs a statement that returns no rows. Returns how many rows it changed.
     pub(super) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize, StoreError> {
         match self {
             Transaction::Sqlite(transaction) => transaction.execute(sql, params),
@@ -51,7 +51,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Runs statements without parameters and rows.
+    /// Runs statements that have no parameters and return no rows.
     pub(super) fn batch(&self, statements: &str) -> Result<(), StoreError> {
         match self {
             Transaction::Sqlite(transaction) => transaction.batch(statements),
@@ -59,8 +59,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Calls `take` with each row, as it comes: all rows need not fit the memory. `take` runs no
-    /// other statement.
+    /// Calls `take` with each row as it arrives, so the rows need not fit into memory. `take` must
+    /// not run another statement.
     pub(super) fn each(
         &self,
         sql: &str,
@@ -77,7 +77,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// All rows.
+    /// All rows of a statement.
     pub(super) fn rows<T>(
         &self,
         sql: &str,
@@ -92,7 +92,7 @@ impl Transaction<'_> {
         Ok(rows)
     }
 
-    /// The row of a statement that finds at most one.
+    /// The row of a statement that returns at most one.
     pub(super) fn row<T>(
         &self,
         sql: &str,
@@ -107,12 +107,12 @@ impl Transaction<'_> {
         Ok(found)
     }
 
-    /// The integer of a statement that finds at most one; `None` for NULL too.
+    /// The integer of a statement that returns at most one row; `None` for NULL too.
     pub(super) fn int(&self, sql: &str, params: &[Value<'_>]) -> Result<Option<i64>, StoreError> {
         Ok(self.row(sql, params, |row| row.int(0))?.flatten())
     }
 
-    /// Whether a statement that finds at most one row finds it.
+    /// Whether a statement that returns at most one row returns a row.
     pub(super) fn exists(&self, sql: &str, params: &[Value<'_>]) -> Result<bool, StoreError> {
         Ok(self.row(sql, params, |_| Ok(()))?.is_some())
     }
@@ -146,7 +146,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The value of a column, of the type that it has there.
+    /// The value of a column, of the type that the database has for it.
     pub(super) fn value(&self, at: usize) -> Result<Value<'a>, StoreError> {
         match self {
             Row::Sqlite(row) => row.value(at),
@@ -162,7 +162,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The error of a column that holds what this build cannot read.
+    /// The error for a column whose value this build cannot read.
     pub(super) fn unreadable(&self, at: usize, cause: impl std::fmt::Display) -> StoreError {
         let name = match self {
             Row::Sqlite(row) => row.name(at),

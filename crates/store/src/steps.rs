@@ -1,8 +1,10 @@
-//! The tables of the store: one numbered list of steps for all databases. A start brings a database
-//! to the last step. The files in `steps/` are history: a released one never changes.
+//! The tables of the store: one numbered list of migration steps for all databases. A start applies
+//! the missing steps to a database. The files in `steps/` are history: a released file never
+//! changes.
 //!
-//! A step is written in SQLite's words. `-- only: ` and names of databases mark the line before it,
-//! or all lines up to the next such mark where it stands alone.
+//! A step is written in SQLite's dialect. The mark `-- only: ` with names of databases limits its
+//! line to these databases. On a line without a statement it limits all lines up to the next such
+//! mark.
 
 use super::StoreError;
 use super::sql::{Transaction, params};
@@ -20,8 +22,8 @@ pub(super) enum Base {
 
 struct Step {
     sql: &'static str,
-    /// The first step whose builds can work beside this one. What they do not know must not hinder
-    /// them: a new column stands at the end of its table, and has a default.
+    /// The first step whose builds can work with a database at this step. An addition must not
+    /// disturb these builds: a new column is at the end of its table and has a default.
     compatible: i64,
 }
 
@@ -33,8 +35,8 @@ const STEPS: &[Step] = &[
 /// The number of the last step.
 const KNOWN: u32 = STEPS.len() as u32;
 
-/// How far a database is, 0 if it is new; [`StoreError::OtherSchema`] if this build cannot work
-/// with it.
+/// The last step that a database has, 0 if it is new; [`StoreError::OtherSchema`] if this build
+/// cannot work with it.
 pub(super) fn level(transaction: &Transaction<'_>, base: Base) -> Result<u32, StoreError> {
     let (found, compatible) = match has_table(transaction, "schema_steps")? {
         true => {
@@ -51,7 +53,7 @@ pub(super) fn level(transaction: &Transaction<'_>, base: Base) -> Result<u32, St
     }
 }
 
-/// Builds from before the steps numbered the schema of each database by itself.
+/// The level of a database from before the steps, when each database had its own version numbers.
 fn from_before_the_steps(
     transaction: &Transaction<'_>,
     base: Base,
@@ -70,7 +72,8 @@ fn from_before_the_steps(
 
 fn has_table(transaction: &Transaction<'_>, name: &str) -> Result<bool, StoreError> {
     let there = match transaction.is_shared() {
-        // Not by `to_regclass`: after a wait for the lock it may answer from a cache of before.
+        // `to_regclass` is not used: after a wait for the lock it may answer from an outdated
+        // cache.
         true => {
             "SELECT 1 FROM pg_catalog.pg_class
              WHERE relname = ?1 AND pg_catalog.pg_table_is_visible(oid)"
@@ -84,20 +87,20 @@ fn missing(found: u32) -> &'static [Step] {
     STEPS.get(found as usize..).unwrap_or_default()
 }
 
-/// Whether it has all steps.
+/// Whether the database has all steps.
 pub(super) fn is_current(transaction: &Transaction<'_>, base: Base) -> Result<bool, StoreError> {
     Ok(missing(level(transaction, base)?).is_empty())
 }
 
-/// Whether a build that works with it now can go on after it is brought to the last step, which
-/// replaces a file of accounts.
+/// Whether a build that uses the database now can continue after it is brought to the last step. A
+/// missing step of `accounts.db` rules that out, as the step replaces the file.
 pub(super) fn may_be_in_use(transaction: &Transaction<'_>, base: Base) -> Result<bool, StoreError> {
     let found = level(transaction, base)?;
     let fits = |step: &Step| base != Base::Accounts && step.compatible <= i64::from(found);
     Ok(found == 0 || missing(found).iter().all(fits))
 }
 
-/// Brings it to the last step.
+/// Brings the database to the last step.
 pub(super) fn bring_up(transaction: &Transaction<'_>, base: Base) -> Result<(), StoreError> {
     let missing = missing(level(transaction, base)?);
     let Some(last) = missing.last() else { return Ok(()) };
@@ -109,7 +112,7 @@ pub(super) fn bring_up(transaction: &Transaction<'_>, base: Base) -> Result<(), 
     Ok(())
 }
 
-/// The lines of a step that are for this database, in its words.
+/// The lines of a step that are for this database, in its SQL dialect.
 fn words_of(step: &str, base: Base) -> String {
     let name = match base {
         Base::Accounts => "accounts",

@@ -1,8 +1,6 @@
-//! The words of the steps.
-
 use super::*;
 
-/// The statements of the first step, as for a store from before the others.
+/// The statements of the first step, for a store that lacks the later steps.
 pub(crate) fn first_step(base: Base) -> String {
     words_of(STEPS[0].sql, base)
 }

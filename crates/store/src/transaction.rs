@@ -1,5 +1,5 @@
-//! What all mutations share. A mutation moves the revision on in its transaction: the order of
-//! revisions is the order of commits, without gaps.
+//! The common part of all mutations. A mutation increases the revision in its transaction, so the
+//! order of revisions is the order of commits, without gaps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -33,8 +33,8 @@ pub(super) fn mutate(
     Ok(Committed { rev, changes })
 }
 
-/// Calls the follower with a durable mutation. A panic of its aborts the process, because the
-/// tables might still accept a key that has ended: the next start reads them whole.
+/// Calls the follower with a durable mutation. If the follower panics, the process aborts, because
+/// the tables might still accept a key that has ended. The next start reads them whole.
 pub(super) fn follow(follower: &OnceLock<Arc<dyn Follower>>, committed: &Committed) {
     if let Some(follower) = follower.get()
         && !committed.changes.is_empty()

@@ -1,4 +1,4 @@
-//! Questions about usage: which of its sums, grouped by what.
+//! Queries of usage: which sums to read, and how to group them.
 
 use std::sync::LazyLock;
 
@@ -59,17 +59,18 @@ pub struct UsageQuery {
     /// From this interval on: a day as `yyyymmdd`, else seconds since the epoch.
     pub since: i64,
     pub until: i64,
-    /// Only of these values.
+    /// The permitted values of columns. Other columns are not filtered.
     pub only: Vec<(UsageColumn, Vec<String>)>,
-    /// Without columns there is one sum.
+    /// The columns to group by. Without columns there is one sum.
     pub group_by: Vec<UsageColumn>,
-    /// None: the latest time first, else in the order of the values.
+    /// The sum to order groups by, the largest first. Without it, groups are in the order of their
+    /// values, times latest first.
     pub order: Option<UsageOrder>,
     pub limit: usize,
 }
 
 impl UsageQuery {
-    /// Whether it tells neither users nor keys apart.
+    /// Whether the sums of all users and keys together are enough.
     fn is_of_all(&self) -> bool {
         let only = self.only.iter().map(|(column, _)| column);
         let mut columns = self.group_by.iter().chain(only);
@@ -85,7 +86,7 @@ pub struct UsageGroup {
     /// a number as in [`UsageQuery::since`].
     pub values: Vec<String>,
     pub own: UsageSums,
-    /// Of reroutes of captures.
+    /// Sums of reroutes of captures.
     pub replays: UsageSums,
 }
 
@@ -148,7 +149,7 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
         false => format!("GROUP BY {names} ORDER BY {}", order.join(", ")),
     };
     if query.order.is_some() && !columns.is_empty() {
-        // Only the groups that are shown are summed whole.
+        // Only the groups that are shown are summed in full.
         let largest = format!("SELECT {names} FROM {table} WHERE {filter} {groups} LIMIT ?3");
         filter += &format!(" AND ({names}) IN ({largest})");
     }
@@ -166,7 +167,8 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
     })
 }
 
-/// The sums of requests, those of reroutes, and the latencies, which reroutes do not have.
+/// The selected columns: sums of requests, sums of reroutes, and latencies, which reroutes do not
+/// have.
 static SELECTED: LazyLock<String> = LazyLock::new(|| {
     let (plain, latencies) = COLUMNS.split_at(PLAIN.len());
     let sums = [0, 1].into_iter().flat_map(|replay| {
@@ -186,7 +188,7 @@ fn read_plain(row: &mut Columns<'_>) -> Result<UsageSums, StoreError> {
     Ok(UsageSums::of_plain(sums))
 }
 
-/// Nothing is summed as NULL.
+/// Reads a sum. The sum of no rows is NULL in SQL.
 fn read_sum(row: &mut Columns<'_>) -> Result<u64, StoreError> {
     Ok(row.maybe()?.unwrap_or(0))
 }

@@ -18,9 +18,9 @@ macro_rules! sums {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct UsageSums {
             $($(#[$about])* pub $sum: u64,)+
-            /// How long good answers took, without those to reroutes.
+            /// Durations of good answers, without reroutes.
             pub took: LatencyCounts,
-            /// Time to their first token, of streams.
+            /// Time to the first token of good answers that were streamed.
             pub first_token: LatencyCounts,
         }
 
@@ -28,7 +28,7 @@ macro_rules! sums {
         pub(super) const PLAIN: [&str; [$(stringify!($sum)),+].len()] = [$(stringify!($sum)),+];
 
         impl UsageSums {
-            /// In the order of [`PLAIN`].
+            /// These sums in the order of [`PLAIN`].
             fn plain(&self) -> [u64; PLAIN.len()] {
                 [$(self.$sum),+]
             }
@@ -52,7 +52,7 @@ sums! {
     priced,
     /// Requests that used tokens of unknown cost.
     unpriced,
-    /// Requests that no target answered well.
+    /// Requests that no target answered successfully.
     errors,
 }
 
@@ -83,17 +83,17 @@ pub(super) static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     PLAIN.iter().map(|name| (*name).to_owned()).chain(latencies).collect()
 });
 
-/// What usage is summed by.
+/// The group that usage is summed in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UsageKey {
-    /// When its five minutes begin, as [`usage_interval_start`] gives it.
+    /// The begin of its interval of five minutes, see [`usage_slot`].
     pub at: i64,
     pub user: UserId,
     /// The key; none if a session called.
     pub key: Option<KeyId>,
     /// The target that answered, as `provider/model`.
     pub model: Option<Arc<str>>,
-    /// The alias that was asked for, as the document has it.
+    /// The alias that was requested, as the document has it.
     pub alias: Option<Arc<str>>,
     /// The recipe that decided.
     pub recipe: Arc<str>,
@@ -103,7 +103,7 @@ pub struct UsageKey {
     pub replay: bool,
 }
 
-/// The begin of the five minutes that `at` is in, in seconds since the epoch.
+/// The begin of the interval of five minutes that contains `at`, in seconds since the epoch.
 pub fn usage_interval_start(at: Timestamp) -> i64 {
     UsageInterval::FiveMinutes.begin(at.as_second())
 }
@@ -112,12 +112,12 @@ pub fn usage_interval_start(at: Timestamp) -> i64 {
 #[derive(Clone, Debug, Default)]
 pub struct UsageBatch {
     pub sums: Vec<(UsageKey, UsageSums)>,
-    /// With a number it is added once, however often it is written.
+    /// A batch with a number is added once, however often it is written.
     pub number: Option<BatchNumber>,
 }
 
-/// The number of a batch among those of one writer, which writes them in their order: one again and
-/// again until it is in the sums, then the next.
+/// The number of a batch of one writer. The writer retries a batch until it is in the sums, then
+/// writes the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchNumber {
     /// A random number: no two processes have the same.
@@ -132,8 +132,8 @@ impl From<Vec<(UsageKey, UsageSums)>> for UsageBatch {
 }
 
 impl UsageBatch {
-    /// Whether it is not in the sums yet. Notes that it is, in the same transaction. Only a server
-    /// may have committed what was answered by an error.
+    /// Whether the batch is not in the sums yet. If so, notes in the same transaction that it is.
+    /// Only a database server may have committed a write that it answered with an error.
     pub(super) fn is_new(&self, transaction: &Transaction<'_>) -> Result<bool, StoreError> {
         let Some(BatchNumber { writer, number }) = self.number else { return Ok(true) };
         if !transaction.is_shared() || self.sums.is_empty() {
@@ -168,13 +168,13 @@ impl UsageInterval {
         }
     }
 
-    /// The `span` of the sums of all users and keys together in `usage_recent`, which has those of
-    /// days too: their `at` is the day.
+    /// The `span` of the sums of all users and keys together in `usage_recent`. That table also has
+    /// such sums of days; their `at` is the day.
     pub(super) fn span_of_all(self) -> i64 {
         -self.seconds()
     }
 
-    /// The begin of the interval that a second since the epoch is in.
+    /// The begin of the interval that contains a second since the epoch.
     pub fn begin(self, second: i64) -> i64 {
         second - second.rem_euclid(self.seconds())
     }
@@ -196,7 +196,7 @@ impl Store {
         self.write(write).await
     }
 
-    /// Deletes the sums of hours and of five minutes that began so long before `now`.
+    /// Deletes the sums of intervals that began before `now` by more than `hours` or `minutes`.
     pub async fn trim_recent_usage(
         &self,
         now: Timestamp,
@@ -237,7 +237,8 @@ pub(super) fn write_days(
 
 static ADD_RECENT: LazyLock<String> = LazyLock::new(|| add_to("usage_recent", &["span", "at"]));
 
-/// The sums of all users and keys together. A question about all need not read the sums of each.
+/// The sums of all users and keys together, so that a query about all need not read the sums of
+/// each.
 fn of_all(usage: &[(UsageKey, UsageSums)]) -> HashMap<UsageKey, UsageSums> {
     let mut all: HashMap<UsageKey, UsageSums> = HashMap::new();
     for (key, sums) in usage {
@@ -310,7 +311,7 @@ fn day_of(second: i64) -> i64 {
     i64::from(date.year()) * 10_000 + i64::from(date.month()) * 100 + i64::from(date.day())
 }
 
-/// Integers of databases have a sign.
+/// Converts a count to the signed integers of databases.
 pub(super) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Users.
+//! Users in the store: creation, changes, deletion, passwords.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::sql::{Transaction, params};
 use super::{Store, StoreError};
 use rerouter_base::id::{SessionId, UserId};
 
-/// How a user is changed. It is called again if the write is retried.
+/// A change of a user. It is called again if the write is retried.
 pub type ChangeUser = Arc<dyn Fn(&mut UserRow) -> Result<(), StoreError> + Send + Sync>;
 
 impl Store {
@@ -57,8 +57,8 @@ impl Store {
         self.mutate(move |transaction| update(transaction, &id, last_may_go, &*change)).await
     }
 
-    /// Deletes a user, revokes the keys, and takes out of them what may name the person. Usage and
-    /// audit keep the id.
+    /// Deletes a user, revokes the user's keys, and removes data from them that may name the
+    /// person. Usage and audit keep the id.
     pub async fn delete_user(&self, id: &UserId, at: Timestamp) -> Result<Committed, StoreError> {
         let id = id.clone();
         self.mutate(move |transaction| delete(transaction, &id, at)).await
@@ -78,7 +78,8 @@ impl Store {
     }
 }
 
-/// The built-in admin is in no table.
+/// Checks that a user is an enabled admin, else [`StoreError::Stale`]. The built-in admin is in no
+/// table.
 fn check_admin(transaction: &Transaction<'_>, id: &UserId) -> Result<(), StoreError> {
     let admin = "SELECT 1 FROM users WHERE id = ?1 AND role = ?2 AND disabled = 0";
     let found = transaction.exists(admin, &params![id, Role::Admin.as_str()])?;

@@ -1,4 +1,4 @@
-//! Values that statements are given, of the same types for every database.
+//! Parameters of statements, of the same types for every database.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) enum Value<'a> {
     Blob(&'a [u8]),
 }
 
-/// What can be the value of a parameter.
+/// A type that can be the value of a parameter.
 pub(super) trait ToValue {
     fn value(&self) -> Value<'_>;
 }
@@ -49,7 +49,7 @@ parameters! {
     Int usize, value => i64::try_from(*value).unwrap_or(i64::MAX);
     // In microseconds.
     Int Duration, value => i64::try_from(value.as_micros()).unwrap_or(i64::MAX);
-    // 1 or 0: databases disagree on what a flag is.
+    // 1 or 0, as databases differ in their type for flags.
     Int bool, value => i64::from(*value);
     // Microseconds since the epoch.
     Int Timestamp, value => value.as_microsecond();

@@ -8,12 +8,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::StoreError;
 
-/// Jobs that wait for a connection. Beyond it the store is unavailable: requests do not pile up.
+/// Maximum number of jobs that wait for a connection. Beyond it the store is unavailable, so that
+/// requests do not pile up.
 const QUEUE: usize = 1024;
 
 type Job<C> = Box<dyn FnOnce(&mut C) + Send>;
 
-/// The handle of such a thread. Dropping it runs the jobs that wait, and ends the thread.
+/// The handle of such a thread. When it is dropped, the waiting jobs still run, then the thread
+/// ends.
 pub(super) struct Worker<C> {
     jobs: Option<mpsc::Sender<Job<C>>>,
     thread: Option<JoinHandle<()>>,

@@ -41,7 +41,7 @@ struct AgentTables {
 }
 
 impl Agents {
-    /// An agent by its id or name; no text is both.
+    /// An agent by its id or name. No text can be both an id and a name.
     pub fn find(&self, id_or_name: &str) -> Option<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let id = AgentId::parse(id_or_name).or_else(|| tables.by_name.get(id_or_name).cloned())?;

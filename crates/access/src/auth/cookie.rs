@@ -6,9 +6,9 @@ use http::HeaderMap;
 
 use rerouter_base::secret::Secret;
 
-/// The cookie under https; browsers enforce the attributes that the prefix stands for.
+/// The cookie under https. Browsers enforce the attributes that the prefix `__Host-` requires.
 const SECURE_COOKIE: &str = "__Host-rerouter_session";
-/// The cookie under plain http, where `Secure` would keep it from being sent.
+/// The cookie under plain http, where a browser would not send a cookie with `Secure`.
 const PLAIN_COOKIE: &str = "rerouter_session";
 
 /// The session cookie of a request.
@@ -20,7 +20,7 @@ pub(super) enum SessionCookie<'a> {
     Invalid,
 }
 
-/// Reads the session cookie: under https only the one that https set, under http only the other.
+/// Reads the session cookie: under https only [`SECURE_COOKIE`], under http only [`PLAIN_COOKIE`].
 pub(super) fn read_cookie(headers: &HeaderMap, secure: bool) -> SessionCookie<'_> {
     let ours = if secure { SECURE_COOKIE } else { PLAIN_COOKIE };
     let mut found = SessionCookie::Absent;

@@ -9,8 +9,8 @@ use rerouter_base::error::{Error, Kind, Result};
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses an unsafe request from another site. `Sec-Fetch-Site` decides if present, else `Origin`,
-/// else `Referer`; programs that are not browsers send none. `expected_origin` is the gateway's, as
-/// `https://gw.example.com`.
+/// else `Referer`; programs that are not browsers send none. `expected_origin` is the origin of the
+/// gateway, for example `https://gw.example.com`.
 pub fn check_origin(method: &Method, headers: &HeaderMap, expected_origin: &str) -> Result<()> {
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
@@ -39,7 +39,7 @@ pub fn check_origin(method: &Method, headers: &HeaderMap, expected_origin: &str)
 /// (RFC 7617 section 2.2, RFC 7616, RFC 4559).
 const AUTOMATIC: [&str; 4] = ["basic", "digest", "negotiate", "ntlm"];
 
-/// Whether `Authorization` holds what no browser adds by itself, valid or not.
+/// Whether `Authorization` holds a credential that no browser adds by itself, valid or not.
 pub(super) fn has_explicit_authorization(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(http::header::AUTHORIZATION).iter().peekable();
     let scheme = |line: &HeaderValue| {

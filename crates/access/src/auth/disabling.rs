@@ -1,6 +1,6 @@
-//! Disabling of a user, from end to end as a revocation is: locked out in memory, then durable,
-//! then answered. When the store fails the caller is told, the user stays locked out of this
-//! process, and the write is repeated.
+//! Disables a user, in the same steps as a revocation: the user is locked out in memory, then
+//! durably, then the caller gets an answer. If the store fails, the caller gets its error, the user
+//! stays locked out of this process, and the write is repeated.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -13,8 +13,8 @@ use rerouter_store::{ChangeUser, Committed, Role, Store, StoreError, UserRow};
 
 impl Auth {
     /// Makes a change that disables a user; [`StoreError::LastAdmin`] for the last admin, unless
-    /// `last_may_go`. An error that may pass means that this is not durable yet; the write is
-    /// repeated then. The work goes on when the caller goes away.
+    /// `last_may_go`. A transient error means that the change is not durable yet; the write is
+    /// repeated then. The work goes on even if the caller goes away.
     pub async fn disable(
         &self,
         store: &Store,
@@ -23,8 +23,8 @@ impl Auth {
         change: ChangeUser,
     ) -> Result<Committed, StoreError> {
         let is_new = {
-            // One after another: of two admins who are disabled at once each would find that the
-            // other stays.
+            // One disabling at a time: if two admins were disabled at once, each check would find
+            // that the other admin stays.
             let _serial = self.0.locking_out.lock().unwrap_or_else(PoisonError::into_inner);
             if !last_may_go && self.is_last_admin(id) {
                 return Err(StoreError::LastAdmin);
@@ -46,12 +46,13 @@ impl Auth {
         first.await.map_err(|_| StoreError::unavailable("the change was interrupted"))?
     }
 
-    /// Whether a user is disabled in this process, and not durably so.
+    /// Whether a user is disabled in this process, but not durably yet.
     pub fn is_being_disabled(&self, id: &UserId) -> bool {
         self.0.disabling.contains(id)
     }
 
-    /// Whether no other user is an admin now. A user who is being disabled is none.
+    /// Whether this user is the only admin now. A user who is being disabled does not count as an
+    /// admin.
     pub fn is_last_admin(&self, id: &UserId) -> bool {
         let is_admin = |user: &UserRow| user.role == Role::Admin && !user.disabled;
         let is_other = |user: &UserRow| is_admin(user) && user.id != *id;
@@ -69,9 +70,10 @@ impl Auth {
         }
     }
 
-    /// Locks a user out from now on, whatever the store knows; whether this is new.
+    /// Locks a user out from now on, whatever the store has. Returns whether the user was not
+    /// locked out before.
     fn lock_out(&self, id: &UserId) -> bool {
-        // Counted first: whoever sees the count at zero looks no further.
+        // The count rises first: a reader that finds zero does not look at `disabling`.
         self.0.being_disabled.fetch_add(1, Ordering::AcqRel);
         let is_new = self.0.disabling.insert(id.clone());
         if !is_new {
@@ -80,8 +82,8 @@ impl Auth {
         is_new
     }
 
-    /// Ends the lock-out if the store has decided, since the row says it from now on; whether it
-    /// has.
+    /// Ends the lock-out if the store has decided, as the row has the result from now on. Returns
+    /// whether the store has decided.
     fn settle_lock_out(&self, id: &UserId, outcome: &Result<Committed, StoreError>) -> bool {
         let decided = matches!(
             outcome,
@@ -101,8 +103,8 @@ impl Auth {
         change: ChangeUser,
     ) {
         let attempt = || async {
-            // Where a repetition by the caller came through meanwhile, what was done to the user
-            // after that stays.
+            // If the caller has repeated the change successfully meanwhile, it is not made again:
+            // later changes of the user stay.
             let auth = self.clone();
             let change = Arc::clone(&change);
             let still: ChangeUser =

@@ -1,4 +1,4 @@
-//! The link that makes the first admin: a token that only whoever started this process has.
+//! The link that makes the first admin: a token that only the person who started this process has.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use rerouter_base::secret::constant_time_eq;
 
-/// The digest of the token, and when it ends. Empty unless a start had no admin.
+/// The digest of the token, and its expiry. Empty unless there was no admin at the start.
 #[derive(Default)]
 pub struct FirstAdminLink(Mutex<Option<([u8; 32], Timestamp)>>);
 
 impl FirstAdminLink {
-    /// Takes this token from now on, and no earlier one.
+    /// Accepts this token from now on, and no earlier one.
     pub fn offer(&self, digest: [u8; 32], until: Timestamp) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((digest, until));
     }
@@ -21,7 +21,7 @@ impl FirstAdminLink {
         offered.is_some_and(|(own, until)| constant_time_eq(&own, digest) && now < until)
     }
 
-    /// Takes no token any more.
+    /// Accepts no token any more.
     pub fn spend(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

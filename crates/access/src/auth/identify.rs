@@ -1,8 +1,8 @@
 //! The way of a request's credential, from the bytes of the head to the principal:
 //!
-//! 1. [`present`]: which credential the head carries, by the surface;
+//! 1. [`present`]: which credential the head carries, depending on the surface;
 //! 2. [`Auth::identify`]: its digest, and the key or session with that digest;
-//! 3. [`check_usable`]: whether that key may be used now, by this secret of it;
+//! 3. [`check_usable`]: whether that key may be used now, with this one of its secrets;
 //! 4. [`Auth::by_key`], [`Auth::by_session`]: its owner, and the scopes that it has now.
 //!
 //! No step reads the store or waits. A node's signature is not read here but in
@@ -41,8 +41,8 @@ const ADMIN_KEY: &str = "admin_key";
 /// Why a request was not authenticated.
 #[derive(Debug)]
 pub struct AuthRefusal {
-    /// What the client is told: never whether there is such a key. A credential that is sent twice
-    /// is 400.
+    /// The error for the client. It never tells whether such a key exists. A credential that is
+    /// sent twice is 400.
     pub error: Box<Error>,
     /// The label of the metric: `missing`, `malformed`, `unknown`, `revoked`, `expired`,
     /// `inactive`, `disabled`, `admin_key` or `duplicate`.
@@ -128,8 +128,8 @@ fn bearer(line: &str, surface: Surface) -> Option<&str> {
     (accepted && !secret.is_empty()).then_some(secret)
 }
 
-/// Whether a head carries a credential that no browser adds by itself: the request needs no check
-/// of its origin.
+/// Whether a head carries a credential that no browser adds by itself. Such a request needs no
+/// check of its origin.
 pub fn has_explicit_credential(headers: &HeaderMap, surface: Surface) -> bool {
     if surface == Surface::Console {
         return false;
@@ -140,8 +140,8 @@ pub fn has_explicit_credential(headers: &HeaderMap, surface: Surface) -> bool {
 }
 
 impl Auth {
-    /// Step 2: who a request is, by its head alone. `secure` says whether it came by https, which
-    /// decides the cookie's name.
+    /// Step 2: identifies the caller of a request by its head alone. `secure` says whether it came
+    /// by https, which decides the cookie's name.
     pub fn identify(
         &self,
         headers: &HeaderMap,
@@ -187,8 +187,8 @@ impl Auth {
         found.map_err(refused)
     }
 
-    /// The AGENT tenant for a session of the console: by this key, which is kept until the session
-    /// ends, else by the one that was kept.
+    /// The AGENT tenant for a session of the console. A valid `key` is kept until the session ends.
+    /// Without `key`, the kept key identifies the tenant.
     pub fn agent_tenant(
         &self,
         who: &Principal,
@@ -227,7 +227,7 @@ impl Auth {
         }
     }
 
-    /// Step 4 for a key: AGENT keys act for its one tenant, others for their owner.
+    /// Step 4 for a key: AGENT keys act for the one tenant of AGENT, other keys for their owner.
     fn by_key(
         &self,
         key: &Key,
@@ -268,8 +268,8 @@ impl Auth {
         if user.disabled { Err("disabled") } else { Ok(user) }
     }
 
-    /// The row of a key with the scopes that it has now. Reserved scopes hold for as long as
-    /// whoever granted them is an admin; those that `ADMIN_API_KEY` granted stay.
+    /// The row of a key with the scopes that it has now. Reserved scopes hold for as long as the
+    /// user who granted them is an admin; scopes that `ADMIN_API_KEY` granted always hold.
     fn with_granted_scopes(&self, key: &Key) -> Arc<KeyRow> {
         let row = key.row();
         let is_admin = |user: Arc<UserRow>| user.role == Role::Admin && !user.disabled;
@@ -282,7 +282,7 @@ impl Auth {
     }
 
     /// Refuses a principal that has lost any of its permissions since it was identified. To be
-    /// called after a wait that others can make long.
+    /// called after a wait that other requests can make long.
     pub fn recheck(&self, who: &Principal, now: Timestamp) -> Result<()> {
         let unchanged = match who {
             Principal::User { user, via: Credential::Key(key) } => {
@@ -328,7 +328,8 @@ fn takes_admin_key(surface: Surface) -> bool {
     matches!(surface, Surface::Pin | Surface::RouterManagement)
 }
 
-/// Step 3: whether a key that was found by `digest` may be used, by that one of its secrets.
+/// Step 3: whether a key that was found by `digest` may be used now, with the secret of that
+/// digest.
 fn check_usable(
     key: &Key,
     digest: &[u8; 32],
@@ -341,7 +342,8 @@ fn check_usable(
     }
 }
 
-/// Who granted the scopes of a key: its maker, else whoever its `created_by` names, else its owner.
+/// The user who granted the scopes of a key: its maker, else the built-in admin if `ADMIN_API_KEY`
+/// created it, else its owner.
 fn granter(row: &KeyRow) -> UserId {
     match &row.maker {
         Some(maker) => maker.clone(),
@@ -350,7 +352,8 @@ fn granter(row: &KeyRow) -> UserId {
     }
 }
 
-/// The 401 of a surface. For inference it tells a missing key and `ADMIN_API_KEY` from others.
+/// The 401 of a surface. For inference it distinguishes a missing key, `ADMIN_API_KEY` and all
+/// others.
 pub fn unauthorized(surface: Surface, reason: &str) -> Error {
     let why = match reason {
         MISSING => "there is none",

@@ -1,11 +1,12 @@
-//! Counts of keys by state, kept up to date as keys change, so that a gauge costs no look at a
-//! million keys. Expiry, which time alone brings, is counted by the moment at which it comes.
+//! Counts of keys by state, kept up to date as keys change, so that a gauge need not look at a
+//! million keys. A key expires without a change of its row, so future expiries are kept by their
+//! time.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-/// What a key counts as. An expiry is in microseconds since the epoch.
+/// The state that a key is counted in. An expiry is in microseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountedKey {
     Revoked,
@@ -37,7 +38,7 @@ impl KeyCounts {
         self.change(counted_key, |count| *count += 1);
     }
 
-    /// Stops counting a key that was counted as this.
+    /// Stops counting a key that was counted as `counted_key`.
     pub(super) fn remove(&mut self, counted_key: CountedKey) {
         self.change(counted_key, |count| *count = count.saturating_sub(1));
     }
@@ -112,8 +113,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever keys come, change, go and expire in whatever order, the counts are those of
-        /// looking at each key.
+        /// In whatever order keys are added, changed, removed and expire, the counts are the same
+        /// as if each key were looked at.
         #[test]
         fn the_counts_are_those_of_the_keys(steps in proptest::collection::vec((counted_key(),
                     0usize..40, 0i64..4), 1..200)) {

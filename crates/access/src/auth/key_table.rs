@@ -1,5 +1,5 @@
-//! The key tables in memory. They are the authority on keys: a miss is refused without a look at
-//! the store. A revocation acts by a flag in the shared key, before the store knows of it, and
+//! The key tables in memory. They are authoritative: a key that they lack is refused without a look
+//! at the store. A revocation sets a flag in the shared key before the store knows of it. The flag
 //! outlives every later version of the row.
 
 use std::collections::{BTreeSet, HashSet};
@@ -16,26 +16,28 @@ use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_store::{KeyRow, KeyState, KeyStatus};
 
-/// Keys that a list visits under one lock of the table: nobody waits long for it.
+/// Number of keys that a list visits under one lock of the table, so that nobody waits long for the
+/// lock.
 pub(super) const KEY_LIST_STEP: usize = 128;
 
 /// An API key that requests share.
 #[derive(Debug)]
 pub struct Key {
     row: Arc<KeyRow>,
-    /// Made while AGENT was open, and off while AGENT is enforced, whatever its row says.
+    /// Whether it was made while the AGENT interface was open, and AGENT is enforced now. Such a
+    /// key is off, whatever its row says.
     dormant: bool,
-    /// It has a scope that only an admin grants.
+    /// Whether it has a scope that only an admin grants.
     reserved: bool,
-    /// Revoked, here or in its row.
+    /// Whether it is revoked, here or in its row.
     dead: AtomicBool,
     /// Microseconds since the epoch; [`NEVER`] before the first use.
     used_us: AtomicI64,
-    /// Whether the store has yet to be told of the last use.
+    /// Whether the last use is not in the store yet.
     unsaved: AtomicBool,
 }
 
-/// A time before all others, in microseconds: of a key that nobody has used.
+/// The last use of a key that nobody has used, in microseconds: a time before all others.
 const NEVER: i64 = i64::MIN;
 
 impl Key {
@@ -67,7 +69,8 @@ impl Key {
         self.reserved
     }
 
-    /// Whether it was made while AGENT was open, and is off while AGENT is enforced.
+    /// Whether it is off because it was made while the AGENT interface was open, and AGENT is
+    /// enforced now.
     pub fn is_dormant(&self) -> bool {
         self.dormant
     }
@@ -83,7 +86,7 @@ impl Key {
         }
     }
 
-    /// Whether the secret with this digest is good at `now`: the present one, or the previous one
+    /// Whether the secret with this digest is valid at `now`: the current one, or the previous one
     /// in its grace period.
     pub(super) fn accepts(&self, digest: &[u8; 32], now: Timestamp) -> bool {
         let previous = |digest: &[u8; 32]| {
@@ -99,7 +102,7 @@ impl Key {
 /// The keys of one interface.
 #[derive(Debug, Default)]
 struct InterfaceKeys {
-    /// By the present secret, and by the previous one if a rotation left it a grace period.
+    /// Keys by their current secret, and by the previous one if a rotation left it a grace period.
     by_digest: DashMap<[u8; 32], Arc<Key>>,
     by_id: DashMap<KeyId, Arc<Key>>,
     by_owner: DashMap<UserId, BTreeSet<KeyId>>,
@@ -107,7 +110,7 @@ struct InterfaceKeys {
 }
 
 impl InterfaceKeys {
-    /// The next ids after `after`, newest first: as many as may be looked at while others wait.
+    /// The next ids after `after`, newest first, at most [`KEY_LIST_STEP`].
     fn step(&self, owner: Option<&UserId>, after: Option<&KeyId>) -> Vec<KeyId> {
         let older = (Bound::Unbounded, after.map_or(Bound::Unbounded, Bound::Excluded));
         let step = |ids: &BTreeSet<KeyId>| {
@@ -120,7 +123,7 @@ impl InterfaceKeys {
     }
 }
 
-/// The keys of all interfaces; a key of one is unknown on the others.
+/// The keys of all interfaces. A key of one interface is unknown on the others.
 #[derive(Debug, Default)]
 pub(super) struct KeyTable {
     pin: InterfaceKeys,
@@ -128,12 +131,12 @@ pub(super) struct KeyTable {
     router: InterfaceKeys,
     /// Keys by the key that made them.
     children: DashMap<KeyId, BTreeSet<KeyId>>,
-    /// Keys with uses that the store has yet to be told of.
+    /// Keys with uses that are not in the store yet.
     touched: DashSet<KeyId>,
     /// ROUTER keys with a budget, so that nobody searches all keys for them.
     budgets: DashSet<KeyId>,
     writer: Mutex<WriterState>,
-    /// AGENT asks for a key, so keys made while it did not are off.
+    /// Whether AGENT requires a key, so that keys made while it did not are off.
     agent_enforced: bool,
 }
 
@@ -142,7 +145,8 @@ pub(super) struct KeyTable {
 struct WriterState {
     /// Keys killed here, and not yet revoked in the store.
     killed: HashSet<KeyId>,
-    /// The killed keys whose descendants are dead too, also one that is made at that moment.
+    /// The killed keys whose descendants are dead too, including a descendant that is just being
+    /// made.
     killed_descent: HashSet<KeyId>,
     pin: KeyCounts,
     agent: KeyCounts,
@@ -287,7 +291,7 @@ impl KeyTable {
         writer.killed_descent.remove(id);
     }
 
-    /// Keys with a budget that are not over, or that have descendants.
+    /// Keys with a budget that have not ended, or that have descendants.
     pub(super) fn with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
         let ids: Vec<KeyId> = self.budgets.iter().map(|id| id.key().clone()).collect();
         let live = |key: &Key| {
@@ -328,7 +332,7 @@ impl KeyTable {
         line
     }
 
-    /// Returns whether the store has yet to revoke it.
+    /// Ends a key, under the lock of writers. Returns whether it is not revoked in the store yet.
     fn kill_locked(&self, writer: &mut WriterState, id: &KeyId) -> bool {
         let known = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
         if let Some(key) = &known {
@@ -341,7 +345,7 @@ impl KeyTable {
         pending
     }
 
-    /// Notes a use of a key. The store is told later, of many at once.
+    /// Notes a use of a key. The store gets it later, together with many others.
     pub(super) fn used(&self, key: &Key, now: Timestamp) {
         let now_us = now.as_microsecond();
         let later = key.used_us.fetch_max(now_us, Ordering::AcqRel) < now_us;
@@ -353,7 +357,7 @@ impl KeyTable {
         }
     }
 
-    /// Takes in a use by another gateway.
+    /// Applies a use of a key by another gateway.
     pub(super) fn learn_use(&self, id: &KeyId, at: Timestamp) {
         let found = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
         if let Some(key) = found {
@@ -361,25 +365,25 @@ impl KeyTable {
         }
     }
 
-    /// How many keys have uses that the store does not know.
+    /// How many keys have uses that are not in the store yet.
     pub(super) fn unsaved_uses(&self) -> usize {
         self.touched.len()
     }
 
-    /// Takes up to `most` uses that the store does not know.
+    /// Takes up to `most` uses that are not in the store yet.
     pub(super) fn take_unsaved(&self, most: usize) -> Vec<(KeyId, Timestamp)> {
         let ids: Vec<KeyId> = self.touched.iter().take(most).map(|id| id.key().clone()).collect();
         let take = |id: KeyId| {
             self.touched.remove(&id);
             let key = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, &id))?;
-            // Before the time is read: a use after that is noted anew.
+            // The mark is cleared before the time is read, so that a later use sets it again.
             key.unsaved.store(false, Ordering::Release);
             key.last_used().map(|at| (id, at))
         };
         ids.into_iter().filter_map(take).collect()
     }
 
-    /// Keeps uses for the next time, after the store failed to take them.
+    /// Keeps uses for the next time, after a write to the store failed.
     pub(super) fn put_back_unsaved(&self, used: &[(KeyId, Timestamp)]) {
         for (id, _) in used {
             if let Some(key) =

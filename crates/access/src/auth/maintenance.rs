@@ -10,8 +10,8 @@ use rerouter_store::{Store, StoreError};
 
 /// Time between two sweeps that end expired sessions and write the use of the others.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-/// Keys whose last use is written in one transaction: some milliseconds, for which other
-/// changes wait.
+/// Number of keys whose last use is written in one transaction. It takes some milliseconds, for
+/// which other changes wait.
 const USES_BATCH: usize = 1_000;
 
 impl Auth {
@@ -32,7 +32,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Takes in when other gateways saw keys and sessions last. To be called about every minute.
+    /// Applies the last uses of keys and sessions at other gateways. To be called about every
+    /// minute.
     pub async fn learn_uses(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let since = now.checked_sub(3 * SWEEP_INTERVAL).unwrap_or(now);
         let uses = store.last_uses_since(since).await?;
@@ -44,10 +45,11 @@ impl Auth {
     /// Writes when sessions were last used, and ends those that are over. To be called about every
     /// minute.
     pub async fn sweep_sessions(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        // Another gateway may have seen a session that is idle here, and tells within two minutes.
+        // A session that is idle here may be in use at another gateway, which writes that within
+        // two minutes.
         let slack = if store.is_shared() { 3 * SWEEP_INTERVAL } else { Duration::ZERO };
         let (seen, over) = self.0.sessions.take_unsaved(self.0.idle + slack, now);
-        // In steps: other writers have their turns between two of them.
+        // The writes are split, so that other writers have their turns in between.
         let (mut seen, mut over) = (seen.as_slice(), over.as_slice());
         while !(seen.is_empty() && over.is_empty()) {
             let (step, seen_later) = seen.split_at(seen.len().min(USES_BATCH));

@@ -1,6 +1,6 @@
-//! Authentication. [`identify`](Auth::identify) decides who a request is from its head alone,
-//! against tables in memory, with one HMAC and a few look-ups, for every request anew. The tables
-//! change only by following the store, with one exception: a revocation acts here first.
+//! Authentication. [`identify`](Auth::identify) identifies the caller of every request anew, from
+//! its head alone, against tables in memory, with one HMAC and a few look-ups. The tables change
+//! only by following the store, with one exception: a revocation acts here first.
 
 mod agents;
 mod cookie;
@@ -81,11 +81,12 @@ struct AuthTables {
     revoking: Mutex<HashSet<(KeyId, RevocationScope)>>,
     /// Whether the process shuts down, so that pending writes are repeated at once.
     shutting_down: watch::Sender<bool>,
-    /// Users who are disabled here, and not durably so yet.
+    /// Users who are disabled here, but not durably yet.
     disabling: DashSet<UserId>,
-    /// Held while the last admin is looked for.
+    /// Held while it is checked whether a user is the last admin.
     locking_out: Mutex<()>,
-    /// At least as many as `disabling` has: mostly zero, and then no request looks there.
+    /// At least the number of users in `disabling`. Mostly it is zero, and then no request looks
+    /// there.
     being_disabled: AtomicUsize,
 }
 

@@ -1,6 +1,6 @@
 //! Passwords: Argon2id at OWASP's cost, off the async threads, on half of the cores, with a short
-//! queue of which one network has a quarter. An unknown user costs one run, too: the time must not
-//! tell whether a user exists.
+//! queue. One network may take a quarter of the queue. A login of an unknown user costs one run,
+//! too: the time must not tell whether a user exists.
 
 use std::net::IpAddr;
 use std::num::NonZero;
@@ -19,8 +19,8 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::Random;
 use rerouter_base::secret::Secret;
 
-/// Argon2 runs waiting for a core: each takes 19 MiB when it runs, so more are refused with
-/// 503.
+/// Maximum number of Argon2 runs that wait for a core. Each run takes 19 MiB, so further runs are
+/// refused with 503.
 pub const PASSWORD_QUEUE: usize = 64;
 /// Denominator of the share of that queue which one network may have.
 const PASSWORD_SHARE: usize = 4;
@@ -78,8 +78,8 @@ impl Passwords {
         .await
     }
 
-    /// Takes a slot at the cores or in the queue; 503 if all are taken, or as many as the network
-    /// of `client` may have.
+    /// Takes a slot at the cores or in the queue; 503 if all slots are taken, or if the network of
+    /// `client` has its share of them.
     pub fn slot(&self, client: Option<IpAddr>) -> Result<HashSlot> {
         let network = client.map(network);
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ impl Passwords {
     }
 
     /// Whether a password has the hash `stored`. Without a hash (an unknown user) it takes as long
-    /// and is false.
+    /// and returns false.
     pub async fn verify_at(
         &self,
         slot: HashSlot,
@@ -127,8 +127,8 @@ impl Passwords {
         let permit = Arc::clone(&self.cores).acquire_owned().await.map_err(Error::internal)?;
         #[cfg(any(test, feature = "testing"))]
         self.runs.fetch_add(1, Ordering::AcqRel);
-        // Slot and permit move along: a caller that goes away does not free a core that is still at
-        // work.
+        // Slot and permit move along: if the caller goes away, a core that is still at work does
+        // not count as free.
         let work = move || {
             let _held = (slot, permit);
             work()

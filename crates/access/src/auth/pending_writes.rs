@@ -10,22 +10,23 @@ use rerouter_store::StoreError;
 
 /// The first pause, and every pause during a shutdown.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// For so long other gateways may accept a revoked key after an outage of the store.
+/// Longest pause between two tries. After an outage of the store, other gateways may accept a
+/// revoked key for this long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 impl Auth {
-    /// How many revocations the store has yet to take.
+    /// Number of revocations that are not in the store yet.
     pub fn unsaved_revocations(&self) -> usize {
         self.0.revoking.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// How many disabled users the store has yet to take.
+    /// Number of users whose disabling is not in the store yet.
     pub fn unsaved_disablings(&self) -> usize {
         self.0.disabling.len()
     }
 
     /// For a shutdown: repeats all pending writes at once and waits until the store has them, for
-    /// `patience` at most. Returns the ids of what it does not have then.
+    /// `patience` at most. Returns the ids of keys and users whose writes are still pending then.
     pub async fn flush_pending(&self, patience: Duration) -> Vec<String> {
         self.0.shutting_down.send_replace(true);
         let saved = async {
@@ -42,7 +43,7 @@ impl Auth {
         left
     }
 
-    /// Repeats a write until `attempt` gives no error. `subject` names it in the log.
+    /// Repeats a write until `attempt` succeeds. `subject` names the write in the log.
     pub(super) async fn retry<F>(&self, subject: &str, attempt: impl Fn() -> F)
     where
         F: Future<Output = Result<(), StoreError>>,

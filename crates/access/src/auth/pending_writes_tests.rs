@@ -1,4 +1,4 @@
-//! What ends in a process that leaves while the store fails, and after it does.
+//! A shutdown while the store fails, and after it works again.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who a request is after authentication, and what it may do.
+//! The caller of a request after authentication, and what it may do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,18 @@ use rerouter_base::id::{NodeId, SessionId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_store::{Actor, KeyRow, Role, UserRow};
 
-/// What a session may do on ROUTER. A key may do no more than the first unless its maker said so.
+/// Scopes of a session on ROUTER. A key has only the first one unless its maker granted others.
 pub const SESSION_SCOPES: [&str; 3] = ["inference", "replay", "keys"];
-/// What a session may do on PIN, and a key unless its maker said otherwise.
+/// Scopes of a session on PIN, and of a key unless its maker granted others.
 pub const PIN_SCOPES: [&str; 1] = ["user"];
-/// What AGENT's tenant may do, and a key unless its maker said otherwise.
+/// Scopes of AGENT's tenant, and of a key unless its maker granted others.
 pub const AGENT_SCOPES: [&str; 2] = ["agents", "keys"];
 /// The scope with which a key of an admin acts as that admin.
 pub const ADMIN_SCOPE: &str = "admin";
-/// The scope `replay` for all captures and usage of the owner; with `keys`, for all keys too.
+/// Extends the scope `replay` to all captures and usage of the owner, and `keys` to all keys.
 pub(super) const REPLAY_ALL_SCOPE: &str = "replay:all";
-/// Scopes that only an admin grants. They hold for as long as whoever granted them is an admin.
+/// Scopes that only an admin grants. They hold for as long as the user who granted them is an
+/// admin.
 pub const RESERVED_SCOPES: [&str; 4] = [REPLAY_ALL_SCOPE, "evaluate", "config", ADMIN_SCOPE];
 
 /// The key label that says what is captured of its requests; only an admin sets labels.
@@ -45,7 +46,7 @@ impl CaptureLevel {
         }
     }
 
-    /// The level that a key's labels ask for.
+    /// The capture level in a key's labels.
     pub fn of(labels: &BTreeMap<String, String>) -> Self {
         labels
             .get(CAPTURE_LABEL)
@@ -54,12 +55,12 @@ impl CaptureLevel {
     }
 }
 
-/// Who a request is.
+/// The caller of a request.
 #[derive(Clone, Debug)]
 pub enum Principal {
     /// The holder of `ADMIN_API_KEY`: the built-in `usr_admin`.
     Admin,
-    /// A user, or the built-in one by a key that it made.
+    /// A user, or the built-in admin by a key that it made.
     User {
         /// The row at the time of identification.
         user: Arc<UserRow>,
@@ -77,7 +78,7 @@ pub enum Principal {
         /// The verified signature; the digest in it is yet to be compared with the body.
         signed: Arc<Signed>,
     },
-    /// No one, on open routes.
+    /// Nobody, on open routes.
     Anonymous,
 }
 
@@ -96,7 +97,7 @@ pub enum AgentCredential {
     /// A stored API key.
     Key(Arc<KeyRow>),
     CloudKey,
-    /// None: AGENT is open.
+    /// No credential: AGENT is open.
     Open,
 }
 
@@ -145,10 +146,11 @@ impl Principal {
         user && self.key().is_none_or(|key| key.limits.allows_model(model))
     }
 
-    /// Whether it has a scope, by its key or as what every session has.
+    /// Whether it has a scope, by its key or by its session.
     pub fn has_scope(&self, scope: &str) -> bool {
         if self.is_admin() || scope == ADMIN_SCOPE {
-            // A key keeps the scope `admin` when its user is no longer an admin; it is void then.
+            // A key keeps the scope `admin` when its user is no longer an admin; the scope is void
+            // then.
             return self.is_admin();
         }
         match self {
@@ -165,7 +167,7 @@ impl Principal {
         }
     }
 
-    /// 403 without a scope. The error names it, and how to get it.
+    /// Returns 403 if a scope is missing. The error names the scope, and how to get it.
     pub fn require(&self, scope: &str) -> Result<()> {
         if self.has_scope(scope) {
             return Ok(());
@@ -190,7 +192,7 @@ impl Principal {
         ))
     }
 
-    /// Who it is in audit rows and records.
+    /// The name of the caller in audit rows and records.
     pub fn actor(&self) -> Actor {
         let (kind, id) = match self {
             Principal::Admin => ("admin_key", UserId::admin().to_string()),

@@ -8,8 +8,8 @@ fn a_router_key_reaches_its_line_and_others_all_of_their_owner() {
     let mut world = World::new(None);
     let ann = world.user.id.clone();
     let mut made: Vec<KeyRow> = Vec::new();
-    // The first is above the second and the third, the second above the fourth; the fifth is alone,
-    // and the sixth, of another owner, is below the first.
+    // The first key is the parent of the second, the third and the sixth, the second of the fourth.
+    // The fifth has no parent, and the sixth has another owner.
     for parent in [None, Some(0), Some(0), Some(1), None, Some(0)] {
         let mut row = world.row(Interface::Router, &Secret::new(format!("{}", made.len())));
         row.parent = parent.map(|at: usize| made[at].id.clone());
@@ -38,7 +38,7 @@ fn a_router_key_reaches_its_line_and_others_all_of_their_owner() {
     assert_eq!(covered(&with(&made[4], &rights)), (vec![no, no, no, no, yes, no], no));
     rights.push("replay:all");
     assert_eq!(covered(&with(&made[4], &rights)), (vec![yes, yes, yes, yes, yes, no], yes));
-    // The scope `admin` is void while its user is none.
+    // The scope `admin` is void while its user is no admin.
     assert_eq!(covered(&with(&made[4], &["admin"])).0, [no, no, no, no, yes, no]);
     let pin = world.row(Interface::Pin, &Secret::new("pin"));
     assert_eq!(covered(&with(&pin, &["user"])), (vec![yes, yes, yes, yes, yes, no], yes));
@@ -80,7 +80,7 @@ fn a_missing_scope_is_told_with_the_way_to_it() {
              create NAME --scope replay:all --scope config`."
         )
     );
-    // The command keeps the scopes that the key has, so an admin is needed for these.
+    // The suggested command keeps the scopes that the key has, and only an admin can grant these.
     assert_eq!(
         told(Interface::Router, &["replay:all"], "inference"),
         refused(

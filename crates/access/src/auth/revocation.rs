@@ -1,5 +1,6 @@
-//! Revocation of a key: dead in memory, then durable, then answered. When the store fails the
-//! caller is told, the key stays dead in this process, and the write is repeated.
+//! Revocation of a key: the key is dead in memory, then durably, then the caller gets an answer. If
+//! the store fails, the caller gets its error, the key stays dead in this process, and the write is
+//! repeated.
 
 use std::collections::HashSet;
 use std::sync::{MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ use rerouter_base::id::KeyId;
 use rerouter_store::{Committed, Store, StoreError};
 
 impl Auth {
-    /// Ends a key in this process at once, whatever the store says until it agrees.
+    /// Ends a key in this process at once. It stays dead, whatever the store says until it has the
+    /// revocation.
     pub fn kill(&self, id: &KeyId) {
         self.0.keys.kill(id);
     }
@@ -23,8 +25,9 @@ impl Auth {
         self.0.keys.kill_descent(id);
     }
 
-    /// Revokes a key. An error means that this is not durable yet; unless the rows refused it, the
-    /// write is repeated. The work goes on when the caller goes away.
+    /// Revokes a key. An error means that the revocation is not durable yet. The write is repeated
+    /// then, unless the state of the row caused the error. The work goes on even if the caller goes
+    /// away.
     pub async fn revoke(
         &self,
         store: &Store,
@@ -83,8 +86,8 @@ impl Auth {
     }
 }
 
-/// Whether the same write may succeed later: for every error but those that the rows themselves
-/// give.
+/// Whether the same write may succeed later: for every error but those that the state of the row
+/// causes.
 fn is_transient(error: &StoreError) -> bool {
     !matches!(error, StoreError::NotFound | StoreError::Conflict)
 }

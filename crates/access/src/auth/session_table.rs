@@ -17,7 +17,7 @@ use rerouter_store::SessionRow;
 pub(super) struct LiveSession {
     pub(super) row: SessionRow,
     last_seen_us: AtomicI64,
-    /// Whether the store has yet to be told of the last use.
+    /// Whether the last use is not in the store yet.
     unsaved: AtomicBool,
 }
 
@@ -105,7 +105,7 @@ impl SessionTable {
         self.agent_keys.get(id).map(|digest| *digest)
     }
 
-    /// Takes in a use by another gateway.
+    /// Applies a use of a session at another gateway.
     pub(super) fn learn_use(&self, id: &SessionId, at: Timestamp) {
         if let Some(session) = self.by_id.get(id) {
             session.last_seen_us.fetch_max(at.as_microsecond(), Ordering::AcqRel);
@@ -117,7 +117,7 @@ impl SessionTable {
         self.by_id.get(id).is_some_and(|session| !session.is_over(idle, now))
     }
 
-    /// What the store does not know yet: when sessions were last used, and which are over.
+    /// The part that is not in the store yet: when sessions were last used, and which are over.
     pub(super) fn take_unsaved(
         &self,
         idle: Duration,
@@ -137,7 +137,7 @@ impl SessionTable {
         (seen, over)
     }
 
-    /// Keeps uses for the next time, after the store failed to take them.
+    /// Keeps uses for the next time, after a write to the store failed.
     pub(super) fn put_back_unsaved(&self, seen: &[(SessionId, Timestamp)]) {
         for (id, _) in seen {
             if let Some(session) = self.by_id.get(id) {

@@ -1,5 +1,5 @@
-//! The rate limits of logins and registrations where gateways share a store: each has its own
-//! counts (`throttle.rs`), and these count for all. The store gets digests only.
+//! The rate limits of logins and registrations for all gateways that share a store, in addition to
+//! the counts of each gateway (`throttle.rs`). The store gets digests only.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Signatures of nodes: a strict profile of HTTP Message Signatures (RFC 9421) with `hmac-sha256`,
 //! and the digest of the body (RFC 9530). One list of components, one label and five parameters,
-//! each in one order: any other spelling is refused, so no two parsers can differ. Pure: the caller
-//! has keys, time and nonces.
+//! each in one order: any other spelling is refused, so no two parsers can differ. Nothing here has
+//! state: the caller has keys, time and nonces.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -38,7 +38,7 @@ pub struct Covered<'a> {
 /// A well-formed signature, not yet verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Signed {
-    /// The id of the node that it claims.
+    /// The id of the node that it claims to be from.
     pub node: String,
     /// The generation of the node's secret.
     pub generation: u32,
@@ -99,12 +99,12 @@ impl Signed {
         now_s.abs_diff(self.created) <= bounds::NODE_SKEW.as_secs()
     }
 
-    /// Whether this key made it; in constant time.
+    /// Whether this key made the signature. Compares in constant time.
     pub(crate) fn is_made_with(&self, key: &[u8]) -> bool {
         constant_time_eq(&mac(key, &self.base), &self.mac)
     }
 
-    /// Whether its digest is that of this body.
+    /// Whether its digest matches this body.
     pub fn covers(&self, body: &[u8]) -> bool {
         match &self.digest {
             Some(digest) => constant_time_eq(&Sha256::digest(body), digest),
@@ -123,7 +123,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, &'stat
     }
 }
 
-/// `;created=…;nonce="…";keyid="<node>.<generation>"`, and nothing else.
+/// Reads `;created=…;nonce="…";keyid="<node>.<generation>"`, and nothing else.
 fn read_parameters(text: &str) -> Option<(i64, &str, &str, u32)> {
     let (created, rest) = text.strip_prefix(";created=")?.split_once(';')?;
     let (nonce, rest) = rest.strip_prefix("nonce=\"")?.split_once('"')?;
@@ -140,7 +140,7 @@ fn read_parameters(text: &str) -> Option<(i64, &str, &str, u32)> {
     ))
 }
 
-/// A positive integer in its one spelling.
+/// A positive integer in its only valid spelling.
 fn number(text: &str, most: usize) -> Option<u32> {
     let spelt = !text.is_empty()
         && text.len() <= most
@@ -149,7 +149,7 @@ fn number(text: &str, most: usize) -> Option<u32> {
     if spelt { text.parse().ok() } else { None }
 }
 
-/// Thirty-two bytes as a byte sequence (RFC 8941 section 3.3.5), in its one spelling.
+/// Thirty-two bytes as a byte sequence (RFC 8941 section 3.3.5), in its only valid spelling.
 fn bytes(text: &str) -> Option<[u8; 32]> {
     let inner = text.strip_prefix(':')?.strip_suffix(':')?;
     STANDARD.decode(inner).ok()?.try_into().ok()

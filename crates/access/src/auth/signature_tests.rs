@@ -1,4 +1,4 @@
-//! The profile against its published vectors, and every piece of it bent.
+//! The profile, against its published test vectors and with each of its parts changed.
 
 use http::HeaderValue;
 use proptest::prelude::*;
@@ -80,7 +80,7 @@ fn covered(method: &Method) -> Covered<'_> {
     Covered { method, authority: "gw.example.com", path: "/v1/agent/heartbeat", query: Some("a=1") }
 }
 
-/// Why the signature, bent so, is refused; `good` when it is not.
+/// Why a changed signature is refused; `good` if it is accepted.
 fn judge(request: &Covered<'_>, pairs: &[(&str, String)], body: &[u8]) -> &'static str {
     let pairs: Vec<(&str, &str)> =
         pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -199,7 +199,7 @@ fn each_part_is_needed_once_and_in_its_place() {
     }
 }
 
-/// The parts without one of them, in another order, and with that one twice.
+/// The parts without the one at `at`, in another order, and with that part twice.
 fn bent<'a>(parts: &[&'a str], at: usize) -> [Vec<&'a str>; 3] {
     let (mut without, mut moved) = (parts.to_vec(), parts.to_vec());
     without.remove(at);
@@ -216,7 +216,7 @@ proptest! {
         prop_assert_eq!(judge(&covered(&Method::POST), &pairs, BODY), "profile");
     }
 
-    /// A byte anywhere in what is shown, exchanged for another, is never good.
+    /// A signature is never good if any byte of its headers is exchanged for another.
     #[test]
     fn no_byte_can_be_another(at in any::<prop::sample::Index>(), by in 1..95_u8) {
         let mut pairs = good();

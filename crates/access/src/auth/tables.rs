@@ -37,10 +37,10 @@ impl Follower for AuthFollower {
     }
 }
 
-/// A load of all rows.
+/// A reload of all rows.
 struct AuthReload {
     auth: Auth,
-    /// What the tables had before, and no row is of so far.
+    /// The rows that the tables had before, without those that the reload has passed so far.
     known: KnownRows,
     beside: Vec<Box<dyn Reload>>,
 }
@@ -85,8 +85,8 @@ impl Auth {
         store.follow(self.follower(Vec::new())).await.map(drop)
     }
 
-    /// The tables as a follower of a store. Those `beside` follow after them, and take in the rows
-    /// that are not kept here.
+    /// The tables as a follower of a store. The followers in `beside` come after them, and take the
+    /// rows that are not kept here.
     pub fn follower(&self, beside: Vec<Arc<dyn Follower>>) -> Arc<dyn Follower> {
         Arc::new(AuthFollower { auth: self.clone(), beside })
     }
@@ -134,17 +134,17 @@ impl Auth {
             Change::SessionEnded(id) => self.0.sessions.remove(&id),
             Change::Agent(agent) => self.0.agents.apply(agent),
             Change::AgentDeleted(id) => self.0.agents.remove(&id),
-            // These are kept elsewhere.
+            // Other tables keep these.
             Change::Node(_) | Change::NodeDeleted(_) | Change::Document(_) => {}
         }
     }
 
-    /// Whether AGENT asks for a key.
+    /// Whether AGENT requires a key.
     pub fn agent_is_enforced(&self) -> bool {
         self.0.agent_cloud.is_some()
     }
 
-    /// A user by id, or the built-in one. A user who is being disabled is disabled.
+    /// A user by id, or the built-in one. A user who is being disabled has a row that is disabled.
     pub fn user(&self, id: &UserId) -> Option<Arc<UserRow>> {
         if *id == self.0.built_in.id {
             return Some(Arc::clone(&self.0.built_in));
@@ -184,14 +184,13 @@ impl Auth {
         self.0.keys.by_id(interface, id)
     }
 
-    /// How much the labels of a key of any interface say is captured; everything for an unknown
-    /// key.
+    /// The capture level in the labels of a key of any interface; everything for an unknown key.
     pub fn capture_level_of(&self, id: &KeyId) -> CaptureLevel {
         let known = Interface::ALL.into_iter().find_map(|interface| self.key(interface, id));
         known.map_or(CaptureLevel::Full, |key| CaptureLevel::of(&key.row().labels))
     }
 
-    /// The keys above a key, its parent first, including those that are over.
+    /// The keys above a key, its parent first, including those that have ended.
     pub fn ancestors(&self, key: &KeyRow) -> Vec<Arc<KeyRow>> {
         let mut above = Vec::new();
         let mut next = key.parent.clone();
@@ -202,10 +201,10 @@ impl Auth {
         above
     }
 
-    /// Whose captures, usage and keys a caller reaches. A ROUTER key reaches what it made, and what
-    /// the keys made that descend from it now.
+    /// Whose captures, usage and keys a caller may see. A ROUTER key sees what was made with it,
+    /// and with the keys that descend from it now.
     pub fn reach(&self, who: &Principal) -> Reach {
-        // Whoever is no user has what is AGENT's at most: no captures.
+        // A caller that is no user has at most what belongs to AGENT: no captures.
         let owner = who.user_id().unwrap_or_else(UserId::tenant);
         let all = who.has_scope(REPLAY_ALL_SCOPE);
         match who.key().filter(|key| key.interface == Interface::Router && !all) {
@@ -215,8 +214,8 @@ impl Auth {
         }
     }
 
-    /// The caller among whom a resource is shared fairly: a user with all their keys. A key that
-    /// `ADMIN_API_KEY` made is a caller of its own, with its descendants.
+    /// The unit that gets a fair share of a resource: a user with all of the user's keys. A key
+    /// that `ADMIN_API_KEY` made is a separate unit, with its descendants.
     pub fn tenant(&self, who: &Principal) -> String {
         match (who.user_id(), who.key()) {
             (Some(user), Some(key)) if user == UserId::admin() => {
@@ -241,7 +240,7 @@ impl Auth {
         self.0.keys.page(interface, owner, after, limit, keep).await
     }
 
-    /// ROUTER keys with a budget on which they, or their descendants, may still draw.
+    /// ROUTER keys with a budget that they, or their descendants, may still use.
     pub(crate) fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
         self.0.keys.with_budget(now)
     }

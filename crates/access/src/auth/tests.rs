@@ -85,7 +85,7 @@ impl World {
         (cookie, bearer, row)
     }
 
-    /// `ok`'s kind, or the reason of the refusal.
+    /// The kind of the principal, or the reason of the refusal.
     pub(super) fn who(
         &self,
         surface: Surface,
@@ -116,7 +116,7 @@ impl World {
             }
             Err(refused) => {
                 assert_eq!(refused.error.kind(), Kind::Unauthorized);
-                // Nobody learns whether there is such a key.
+                // The message does not tell whether such a key exists.
                 let told = match refused.reason {
                     "missing" | "admin_key" => refused.reason,
                     _ => "unknown",
@@ -401,7 +401,7 @@ async fn lists_reach_past_the_keys_that_are_not_shown_and_forgotten_ones_are_nob
             ended.len() + 2
         );
     }
-    // Three steps, and others have their turn after each.
+    // The list takes three steps, and other tasks have their turn after each.
     let mut turns = 0;
     {
         let mut walk = std::pin::pin!(world.auth.keys(Interface::Router, None, None, 5, |_| false));
@@ -442,7 +442,8 @@ async fn uses_reach_the_store_in_batches() {
         }
     }
     for secret in &shown {
-        // The tenant is no user of ROUTER: keys that are refused are not used.
+        // The tenant is no user of ROUTER, so its keys are refused. A refused key does not count as
+        // used.
         world.who(Surface::DataPlane, &[bearer(secret.expose())], 7);
     }
     assert_eq!(world.auth.0.keys.unsaved_uses(), 90);
@@ -473,7 +474,7 @@ fn what_a_felled_key_is_just_making_is_dead_as_well() {
         KeyRow { parent: Some(top.id.clone()), ..world.row(Interface::Router, &secrets[0]) };
     world.commit(Change::Key(child.clone().into()));
     world.auth.kill_descent(&top.id);
-    // Their rows were on the way when it happened.
+    // The rows of these keys arrive after the revocation.
     let late =
         KeyRow { parent: Some(child.id.clone()), ..world.row(Interface::Router, &secrets[1]) };
     let later =

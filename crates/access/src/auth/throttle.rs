@@ -11,20 +11,20 @@ use jiff::Timestamp;
 
 use rerouter_base::error::{Error, Kind, Result};
 
-/// Logins of one e-mail from one network in [`LOGIN_WINDOW`], failed or not.
+/// Maximum number of logins of one e-mail from one network in [`LOGIN_WINDOW`], failed or not.
 pub const LOGINS: u32 = 10;
 /// Window of the login throttle.
 pub const LOGIN_WINDOW: Duration = Duration::from_secs(15 * 60);
-/// Refused logins of one user in [`LOGIN_WINDOW`] that get an audit row, and of all unknown
-/// e-mails together: guessing does not fill the audit.
+/// Maximum number of refused logins in [`LOGIN_WINDOW`] that get an audit row, for one user and for
+/// all unknown e-mails together, so that guessing does not fill the audit.
 const AUDITED_REFUSALS: u32 = 10;
-/// Logins of one network in [`LOGIN_WINDOW`], whatever the e-mails: an office's morning, and
-/// few guesses.
+/// Maximum number of logins from one network in [`LOGIN_WINDOW`], for all e-mails together: enough
+/// for an office in the morning, and few guesses.
 pub const NETWORK_LOGINS: u32 = 100;
-/// Pairs, and networks, that the login throttle remembers. Those whose window is over leave
-/// first, then those with the fewest logins.
+/// Maximum number of pairs, and of networks, that the login throttle remembers. Entries whose
+/// window is over are removed first, then those with the fewest logins.
 const LOGIN_PAIRS: usize = 100_000;
-/// Registrations from one network in an hour.
+/// Maximum number of registrations from one network in an hour.
 pub const REGISTRATIONS: u32 = 20;
 
 /// How long a registration counts.
@@ -37,10 +37,10 @@ pub const UNKNOWN_USER: &str = "unknown";
 #[derive(Debug)]
 pub struct Throttle {
     logins: AttemptWindow<(String, Option<IpAddr>)>,
-    /// By network, whatever the e-mails: made-up ones get no further than this.
+    /// Logins by network, for all e-mails together, so that made-up e-mails are limited too.
     networks: AttemptWindow<Option<IpAddr>>,
     registrations: AttemptWindow<Option<IpAddr>>,
-    /// By user, and one for all unknown ones.
+    /// Refused logins by user, with one entry for all unknown users.
     refusals: AttemptWindow<String>,
 }
 
@@ -60,8 +60,8 @@ impl Throttle {
     pub fn login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         let network = address.map(network);
         let pair = (email.to_owned(), network);
-        // A login that is refused for its pair costs nothing, so it does not count for its
-        // neighbours.
+        // A login that is refused for its pair costs nothing, so it does not count against its
+        // network.
         self.logins.check(&pair, now)?;
         self.networks.count(&network, now)?;
         self.logins.count(&pair, now)
@@ -84,8 +84,8 @@ impl Throttle {
         self.registrations.count(&address.map(network), now)
     }
 
-    /// Counts a refused login of a user, or of [`UNKNOWN_USER`]; whether it is one of the few that
-    /// are audited.
+    /// Counts a refused login of a user, or of [`UNKNOWN_USER`]. Returns whether it is one of the
+    /// few that are audited.
     pub fn note_refusal(&self, user: &str, now: Timestamp) -> bool {
         self.refusals.count(&user.to_owned(), now).is_ok()
     }
@@ -100,9 +100,9 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 }
 
 /// A sliding window of events for each key. Keys are stored as a keyed hash, so that each takes the
-/// same memory. When there are too many, those whose window is over leave first, then those with
-/// the fewest events: a flood of new keys displaces itself, and not a key that is about to be
-/// refused.
+/// same memory. When there are too many keys, those whose window is over are removed first, then
+/// those with the fewest events: a flood of new keys displaces itself, and not a key that is about
+/// to be refused.
 #[derive(Debug)]
 struct AttemptWindow<K> {
     events: u32,
@@ -117,9 +117,9 @@ struct AttemptWindow<K> {
 struct WindowEntries {
     /// Times of events in microseconds, oldest first; at most `events` each.
     log: HashMap<u64, VecDeque<i64>>,
-    /// By the last event.
+    /// Entries by their last event.
     by_time: BTreeSet<(i64, u64)>,
-    /// By the number of events, then the last.
+    /// Entries by the number of their events, then by the last event.
     by_count: BTreeSet<(usize, i64, u64)>,
 }
 
@@ -157,7 +157,7 @@ impl<K: Hash> AttemptWindow<K> {
         i64::try_from(self.lasting.as_micros()).unwrap_or(i64::MAX)
     }
 
-    /// Refuses where `key` has had its events.
+    /// Refuses if `key` has had the maximum of events.
     fn check(&self, key: &K, now: Timestamp) -> Result<()> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries

@@ -59,7 +59,7 @@ fn a_network_has_a_hundred_logins_and_what_a_pair_is_refused_is_not_counted() {
     let (throttle, clock) = (Throttle::default(), Clock::manual(at(0)));
     let here = address("192.0.2.1");
     for _ in 0..1_000 {
-        // Ten are let through.
+        // Ten of these logins are accepted.
         let _refused = throttle.login("one@example.com", here, clock.now());
     }
     for other in 0..NETWORK_LOGINS - LOGINS {
@@ -80,11 +80,11 @@ fn those_leave_first_whose_time_is_over() {
         window.count(&1, at(second)).unwrap();
     }
     window.count(&2, at(50)).unwrap();
-    // Full, and nobody's time over: the one with the fewest leaves.
+    // The window is full and no key's time is over, so the key with the fewest events is removed.
     window.count(&3, at(55)).unwrap();
     window.count(&1, at(56)).unwrap_err();
     window.count(&3, at(57)).unwrap();
-    // Now that of the first is, though it has the most.
+    // Now the time of the first key is over, so it is removed although it has the most events.
     window.count(&4, at(63)).unwrap();
     window.count(&3, at(64)).unwrap();
     window.count(&3, at(65)).unwrap_err();

@@ -1,4 +1,4 @@
-//! Nodes in each state, for the unit tests of all rooms.
+//! Nodes in each state, for the unit tests of all crates.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub fn serving(nodes: &Nodes, name: &str) -> NodeRow {
 }
 
 impl Nodes {
-    /// Takes in rows of the store.
+    /// Loads rows as the store would.
     pub fn load(&self, rows: Vec<NodeRow>) {
         rows.into_iter().for_each(|row| self.put(row.into()));
     }

@@ -12,8 +12,8 @@ use rerouter_routing::{NodeFacts, Routing, TargetHealth, node_targets};
 
 impl Nodes {
     /// Adds to `health` the state of the document's `nodes/…` targets, and of the nodes that serve
-    /// those which requests for `name` may lead to, with those models only; without a name, of all
-    /// nodes and models. Adds nothing if the document has no such target.
+    /// models to which requests for `name` may lead, with these models only. Without a name, all
+    /// nodes are added with all models. Adds nothing if the document has no `nodes/…` target.
     pub fn look(
         &self,
         routing: &Routing,

@@ -1,4 +1,4 @@
-//! What heartbeats say of a node: its status and load, and for how long that holds.
+//! The state of a node by its heartbeats: its status and load, and for how long they hold.
 
 use std::time::Instant;
 

@@ -72,7 +72,7 @@ impl Follower for Nodes {
     }
 }
 
-/// A load of all rows.
+/// A reload of all rows.
 struct NodesReload {
     nodes: Nodes,
     unseen: BTreeSet<NodeId>,
@@ -285,7 +285,7 @@ impl Nodes {
         }
     }
 
-    /// Takes in a heartbeat.
+    /// Applies a heartbeat.
     pub fn report(
         &self,
         id: &NodeId,
@@ -343,7 +343,7 @@ impl Nodes {
         self.all().iter().filter_map(report).collect()
     }
 
-    /// Takes in a heartbeat that came to another gateway, `age` ago.
+    /// Applies a heartbeat that another gateway received, `age` ago.
     pub fn learn(&self, report: &NodeReport, age: Duration, now: Timestamp) {
         let node = self.get(&report.node).filter(|node| node.epoch() == Some(report.epoch));
         let (Some(node), Some(status)) = (node, NodeStatus::parse(&report.status)) else { return };
@@ -363,7 +363,7 @@ impl Nodes {
         lease.inflight_then = node.inflight.under_way();
     }
 
-    /// Begins the leases anew that run: what nodes report to other gateways is not known.
+    /// Restarts the leases that have not expired: what nodes report to other gateways is not known.
     pub fn hold(&self, now: Timestamp) {
         for node in self.all() {
             let mut lease = node.lease();
@@ -373,8 +373,9 @@ impl Nodes {
         }
     }
 
-    /// Refuses signatures of the present nodes that were made in the second of `start`, the start
-    /// of this process, or before: the process before it may have taken them.
+    /// Refuses signatures of the present nodes that were made in the second of `start` or before.
+    /// `start` is the start of this process: the previous process may have accepted those
+    /// signatures.
     pub fn refuse_signatures_until(&self, start: Timestamp) {
         for node in self.all() {
             node.lease().nonces.refuse_until(start.as_second());
@@ -419,8 +420,8 @@ impl Nodes {
         ready
     }
 
-    /// The nodes that serve a model, ready or not, in id order. The second part covers all models
-    /// of the node.
+    /// The nodes that serve a model, ready or not, in id order. The [`TargetStatus`] covers all
+    /// models of the node.
     pub fn behind(&self, model: &str, now: Timestamp) -> Vec<(NodeSnapshot, TargetStatus)> {
         let serving = self.all().into_iter().filter(|node| node.serves(model));
         serving.filter_map(|node| Some((node.show(now), node.doing(now)?))).collect()

@@ -27,7 +27,7 @@ pub(super) struct NodeEntry {
     /// Counts our requests in flight, under any of its registrations: its concurrency limit
     /// includes requests that it began before it registered again.
     pub(super) inflight: Arc<ProviderState>,
-    /// Changes of the row keep it.
+    /// The lease, which is kept when the row changes.
     pub(super) lease: Arc<Mutex<Lease>>,
 }
 
@@ -107,7 +107,7 @@ impl NodeEntry {
             .is_some_and(|registration| registration.models.iter().any(|served| served.id == model))
     }
 
-    /// The node as one that may take a request, if it may.
+    /// The node as one that may take a request; `None` if it may not.
     pub(super) fn ready(&self, now: Timestamp) -> Option<ReadyNode> {
         let serving = self.serving.as_ref()?;
         let lease = self.lease();

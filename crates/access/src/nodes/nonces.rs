@@ -1,6 +1,6 @@
-//! The nonces of one node's signatures that this process took. Where gateways share the store, it
-//! has those of all of them. What a process before this one took is refused by the time of its
-//! signature.
+//! The nonces of one node's signatures that this process accepted. If gateways share the store, the
+//! store has the nonces that all of them accepted. A signature that an earlier process accepted is
+//! refused by its time.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use rerouter_base::bounds;
 pub enum NonceRefusal {
     /// It was spent before, or may have been.
     Spent,
-    /// The node made too many signatures of late.
+    /// The node made too many signatures recently.
     TooMany,
 }
 
@@ -42,9 +42,10 @@ impl SpentNonces {
             return Err(NonceRefusal::Spent);
         }
         if self.spent.len() >= bounds::NODE_NONCES {
-            // Older signatures are refused for their time, whichever of the two clocks is ahead.
-            // Their nonces are kept until there is no room: a clock that is set back by an hour
-            // makes those of that hour timely again, and new ones must not be refused with them.
+            // Older signatures are refused because of their time, whichever of the two clocks is
+            // ahead. Their nonces are kept until there is no room: if a clock is set back by an
+            // hour, signatures of that hour are timely again, and new ones must not be refused with
+            // them.
             let skew = i64::try_from(bounds::NODE_SKEW.as_secs()).unwrap_or(i64::MAX);
             let oldest = now.as_second() - 2 * skew;
             let old = self.spent.extract_if(|_, created| *created < oldest);

@@ -1,4 +1,4 @@
-//! The state of a compilation: problems so far, and the names and targets that are known.
+//! The state of a compilation: problems found so far, and the names and targets known so far.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,7 +19,8 @@ use crate::request_head::header_of;
 use crate::target::{Target, translated};
 use rerouter_document::{Finding, Located, did_you_mean};
 
-/// Bytes of the name of a provider, recipe or rule: they become header and label values.
+/// Maximum length in bytes of the name of a provider, recipe or rule. The names become header
+/// values and metric labels.
 const ROUTING_NAME_BYTES: usize = 64;
 
 /// Reserved first segments of a model name.
@@ -27,7 +28,7 @@ const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
 
 const ASKED_MODEL: &str = "`provider/${model}` serves the model that is asked for";
 
-/// What a document is built with, besides its spec.
+/// Context of a compilation, besides the spec of the document.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildContext<'a> {
     /// First 12 hex digits of the document's hash.
@@ -52,7 +53,7 @@ pub(super) struct Compiler<'o> {
     /// The provider of all `nodes/…` targets.
     nodes: Arc<Provider>,
     pub(super) without_price_list: bool,
-    /// Names whose prices are the shipped ones.
+    /// Names of targets with shipped prices.
     pub(super) shipped: Vec<Arc<str>>,
     models: HashMap<String, ModelSettings>,
     /// The entries of `models` that are patterns, longest first.
@@ -172,7 +173,7 @@ impl<'o> Compiler<'o> {
         aliases
     }
 
-    /// Checks that a name has a `*` at its end only. Returns whether it does.
+    /// Checks that a name has no `*` except at its end. Returns whether the check passed.
     fn star(&mut self, name: &Located<String>) -> bool {
         let inside = beginning(&name.value).unwrap_or(&name.value).contains('*');
         if inside {
@@ -181,7 +182,7 @@ impl<'o> Compiler<'o> {
         !inside
     }
 
-    /// Takes in the settings of a model. Returns whether its name is valid.
+    /// Stores the settings of a model. Returns whether its name is valid.
     pub(super) fn model(&mut self, spec: &ModelSpec) -> bool {
         let prices = Prices {
             input_per_mtok: spec.input_per_mtok,
@@ -200,15 +201,15 @@ impl<'o> Compiler<'o> {
         self.star(&spec.name) && self.named_provider(&spec.name).is_some()
     }
 
-    /// Sorts the patterns of `models`, once all are taken in.
+    /// Sorts the patterns of `models`, after all entries are stored.
     pub(super) fn sort_models(&mut self) {
         let patterns =
             self.models.iter().map(|(name, settings)| (name.as_str().into(), settings.clone()));
         self.model_patterns = Patterns::new(patterns);
     }
 
-    /// What `models` says of a target: by its exact name, then by the longest pattern. Prices come
-    /// together from one entry.
+    /// Settings of a target in `models`: those of its exact name, then those of matching patterns,
+    /// longest first. All prices come from one entry.
     fn settings(&self, name: &str) -> ModelSettings {
         let mut settings = self.models.get(name).cloned().unwrap_or_default();
         for under in self.model_patterns.matching(name) {
@@ -250,7 +251,7 @@ impl<'o> Compiler<'o> {
         Some((Arc::clone(found), model))
     }
 
-    /// The target with this name, the same one for each use of the name.
+    /// The target with this name. All uses of a name share one target.
     pub(super) fn target(&mut self, name: &Located<String>) -> Option<Arc<Target>> {
         if let Some(target) = self.target_index.get(name.value.as_str()) {
             return Some(Arc::clone(target));
@@ -263,7 +264,7 @@ impl<'o> Compiler<'o> {
         }
         let ModelSettings { mut prices, mut context, mut capabilities } =
             self.settings(&name.value);
-        // Those of a pattern's targets are looked up by their names.
+        // For a target under a pattern, `Target::under` looks them up later by its name.
         if let Some(listed) = price_list::find(provider.price_list, model) {
             if prices.is_none() {
                 prices = Some(listed.prices());
@@ -291,8 +292,8 @@ impl<'o> Compiler<'o> {
         Some(target)
     }
 
-    /// Reports a pattern of `models` that an alias hides, unless it says something of the targets
-    /// of a recipe.
+    /// Reports a pattern of `models` that an alias hides, unless it has settings for targets of a
+    /// recipe.
     pub(super) fn hidden_pattern(
         &mut self,
         name: &Located<String>,
@@ -302,14 +303,15 @@ impl<'o> Compiler<'o> {
         if !aliases.iter().any(|(alias, _)| **alias == *name.value) {
             return;
         }
-        // Those of recipes are known by now.
+        // The targets of recipes are compiled already.
         if !self.targets.iter().any(|target| target.name.starts_with(beginning)) {
             let message = format!("never reached: the alias `{}` is asked first", name.value);
             self.fault(name, message, "remove one of them");
         }
     }
 
-    /// A target of a rule or shadow: an exact one, or the pattern of those that its template names.
+    /// The target of a rule or shadow: an exact target, or a template with the pattern of the
+    /// targets that it can name.
     pub(super) fn rule_target(
         &mut self,
         name: &Located<String>,
@@ -333,7 +335,7 @@ impl<'o> Compiler<'o> {
         Some((self.target(&pattern)?, Some(Arc::new(template))))
     }
 
-    /// What runs, without [`Routing::known_names`].
+    /// The compiled document, without [`Routing::known_names`].
     pub(super) fn finish(
         self,
         zone: TimeZone,

@@ -6,13 +6,13 @@ use super::compiler::Compiler;
 use crate::keywords::{Keywords, lower};
 use rerouter_document::Located;
 
-/// Keyword sets of a routing document.
+/// Maximum number of keyword sets of a routing document.
 pub const KEYWORD_SETS: usize = 64;
-/// Bytes of a keyword.
+/// Maximum length of a keyword in bytes.
 const KEYWORD_BYTES: usize = 256;
 
 impl Compiler<'_> {
-    /// `None` if a set has a problem.
+    /// Compiles the keyword sets. `None` if a set has a problem.
     pub(super) fn keywords(
         &mut self,
         sets: &[(Located<String>, Vec<Located<String>>)],

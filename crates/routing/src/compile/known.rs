@@ -1,5 +1,5 @@
-//! The names under patterns that a list of models can show: those of models that the document
-//! names exactly, and of those in the shipped price list.
+//! Names that match patterns and that a list of models can show. They are names of models that the
+//! document names exactly, and of models in the shipped price list.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::name_patterns::beginning;
 use crate::names::Destination;
 use crate::price_list;
 
-/// The known names under each pattern: those of aliases in document order, without a provider, then
-/// those of targets.
+/// The known names under each pattern. Names under aliases come first, in document order and
+/// without a provider. Names of targets follow, with their provider.
 pub(super) fn names(routing: &Routing) -> Vec<(Arc<str>, Option<Arc<str>>)> {
     let known = models(routing);
     let mut seen: HashSet<String> = HashSet::new();
@@ -47,8 +47,8 @@ fn models(routing: &Routing) -> Vec<(&Arc<str>, &str)> {
     exact.chain(listed).collect()
 }
 
-/// Names for which the recipe has a known target. If its targets do not depend on the name, these
-/// are the names of all known models.
+/// Requested names for which the recipe has a known target. If its targets do not depend on the
+/// requested name, these are the names of all known models.
 fn askable(known: &[(&Arc<str>, &str)], recipe: &Recipe, beginning: &str) -> Vec<String> {
     let templates = recipe.rules().iter().flat_map(|rule| rule.choices());
     let templates: Vec<_> = templates.filter_map(|choice| choice.template.as_deref()).collect();

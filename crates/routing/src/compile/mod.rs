@@ -1,5 +1,5 @@
-//! From the document as written to the document as run. Every check within the document is here;
-//! all problems are reported at once.
+//! Compiles the routing document as written into the document as run. Every check within the
+//! document is here; all problems are reported at once.
 
 mod compiler;
 mod keywords;
@@ -17,15 +17,16 @@ use super::compiled::{Recipe, Routing};
 use super::document::{Findings, ModelSpec, RoutingSpec};
 use rerouter_document::Finding;
 
-/// Providers of a routing document.
+/// Maximum number of providers of a routing document.
 pub const PROVIDERS: usize = 256;
-/// Models, recipes and aliases of a routing document, each.
+/// Maximum number of models, of recipes and of aliases of a routing document.
 const ROUTING_NAMES: usize = 10_000;
 
 pub use self::compiler::BuildContext;
 
 impl Routing {
-    /// Checks a spec, which was read with these warnings, and builds what runs.
+    /// Checks a spec and builds the compiled document. `warnings` are those found when the spec was
+    /// read.
     pub fn build(
         spec: RoutingSpec,
         warnings: Vec<Finding>,
@@ -51,7 +52,7 @@ impl Routing {
         let recipes: Vec<Arc<Recipe>> =
             spec.recipes.into_iter().map(|recipe| Arc::new(compiler.recipe(recipe))).collect();
         let aliases = compiler.aliases(&spec.aliases, &recipes);
-        // After those of recipes: they are reachable by `provider/model` only.
+        // These targets come after those of recipes. They are reachable by `provider/model` only.
         for model in models {
             compiler.hidden_pattern(&model.name, &aliases);
             compiler.target(&model.name);

@@ -18,7 +18,7 @@ use rerouter_base::secret::Secret;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_document::Located;
 
-/// Static headers of a provider.
+/// Maximum number of static headers of a provider.
 const PROVIDER_HEADERS: usize = 32;
 
 const NO_MOCK_SETTING: &str = "a `mock` provider has none: it is part of this process";
@@ -77,7 +77,7 @@ impl Compiler<'_> {
         self.providers.push(Arc::new(provider));
     }
 
-    /// The endpoints that a provider has: those written, else the known ones.
+    /// The endpoints of a provider: `written` ones, else the `known` ones.
     fn endpoints(
         &mut self,
         protocol: Protocol,
@@ -104,7 +104,7 @@ impl Compiler<'_> {
         found
     }
 
-    /// The keys of `api_key` or `api_keys`, each once.
+    /// The keys of `api_key` or `api_keys`, without duplicates.
     fn api_keys(
         &mut self,
         one: Option<Located<Secret>>,

@@ -14,7 +14,7 @@ use rerouter_document::{Located, did_you_mean};
 
 /// Largest weight of a target.
 pub const WEIGHT_MAX: f64 = 1_000_000.0;
-/// Patterns of a routing document for the texts of a request.
+/// Maximum number of patterns for texts of requests in a routing document.
 const CONTENT_PATTERNS: usize = 32;
 
 impl Compiler<'_> {
@@ -39,7 +39,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Names and conditions are unique, and exactly the last rule has no condition.
+    /// Checks that names and conditions are unique, and that exactly the last rule has no
+    /// condition.
     fn rule_order(&mut self, spec: &RecipeSpec) {
         if spec.rules.is_empty() {
             let hint = "for example `{ name: default, targets: [{ target: openai/gpt-5-mini }] }`";
@@ -112,7 +113,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// A compiled expression, with the keyword sets and headers that it names checked.
+    /// The compiled expression. Reports its flaws, and unknown keyword sets and headers that it
+    /// names.
     fn compiled<E: Compiled>(
         &mut self,
         text: &Located<String>,

@@ -1,4 +1,4 @@
-//! Warnings: what a document may say but hardly means.
+//! Warnings: parts of a document that are valid but likely mistakes.
 
 use crate::base_url::BaseUrl;
 use crate::document::{RuleSpec, Strategy};
@@ -10,10 +10,10 @@ use rerouter_base::secret::Secret;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_document::{Finding, Located, did_you_mean};
 
-/// A base URL that ends in an endpoint, as copied from a provider's documentation. The gateway
-/// appends the endpoint itself.
+/// Warns of a base URL that ends in an endpoint, as copied from a provider's documentation. The
+/// gateway appends the endpoint itself.
 pub(super) fn of_base(url: &Located<Secret>, base: &BaseUrl) -> Option<Finding> {
-    // `/messages/count_tokens` before `/messages`.
+    // In reverse, so that `/messages/count_tokens` is tried before `/messages`.
     let found = Endpoint::ALL
         .iter()
         .rev()
@@ -23,8 +23,8 @@ pub(super) fn of_base(url: &Located<Secret>, base: &BaseUrl) -> Option<Finding> 
     Some(url.fault(message).hint(Some(format!("leave `{found}` out"))))
 }
 
-/// A model without a price for prompts. The mock is free, and the shipped prices may have one for a
-/// target under a pattern.
+/// Warns of a model without a price for prompts. The mock is free. A target under a pattern may
+/// have a shipped price.
 pub(super) fn of_price(
     name: &Located<String>,
     provider: &Provider,
@@ -42,7 +42,7 @@ pub(super) fn of_price(
         "no price is known for `{model}`: its cost stays unknown, and keys with a budget are \
         refused"
     );
-    // Another number is another model, and no slip.
+    // A name with other digits is another model, not a typo.
     let digits = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
     let wanted = model.split_once('/').map_or("", |(_, model)| model);
     let listed = price_list::models(provider.price_list);
@@ -55,7 +55,7 @@ pub(super) fn of_price(
     Some(name.fault(message).hint(Some(hint)))
 }
 
-/// A target without a weight among others that have one.
+/// Warns of a target without a weight among others that have one.
 pub(super) fn of_weights(rule: &RuleSpec) -> Option<Finding> {
     let without = rule.targets.iter().find(|target| target.weight.is_none())?;
     let some = rule.targets.iter().any(|target| target.weight.is_some());

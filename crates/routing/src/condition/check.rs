@@ -11,9 +11,9 @@ use super::kind::ValueKind;
 use super::signals::SIGNALS;
 use super::{infer, messages, pattern, texts};
 
-/// Nodes of a CEL expression: bounds the work of one evaluation.
+/// Maximum number of nodes of a CEL expression. Bounds the work of one evaluation.
 pub const CEL_NODES: usize = 500;
-/// Depth of a CEL expression's tree: bounds the stack of one evaluation.
+/// Maximum depth of a CEL expression's tree. Bounds the stack of one evaluation.
 const CEL_DEPTH: usize = 64;
 
 /// Allowed functions, each with an example.
@@ -33,9 +33,9 @@ const MACROS: [&str; 7] = ["has", "all", "exists", "exists_one", "existsOne", "m
 /// Signals that an expression reads and that need preparation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// Lower-case names of headers that are literals.
+    /// Lower-case names of headers that the expression names by literals.
     pub headers: Vec<String>,
-    /// Names of keyword sets that are literals.
+    /// Keyword sets that the expression names by literals.
     pub sets: Vec<String>,
     /// Whether it reads `language`.
     pub language: bool,
@@ -211,7 +211,7 @@ impl<'s> Check<'s> {
             let pattern = self.pattern(call);
             if let Some(part) = texts::searched(call).filter(|part| !self.is_local(part.signal())) {
                 self.signals += 1;
-                // Both operands are parts of the expression.
+                // Both operands count as nodes of the expression.
                 self.nodes += 2;
                 self.uses.patterns.extend(pattern.map(|pattern| (part, pattern)));
                 return ValueKind::Boolean;
@@ -233,7 +233,8 @@ impl<'s> Check<'s> {
         if self.flaws.len() > before { ValueKind::Unknown } else { self.result(tree, call, &kinds) }
     }
 
-    /// The result kind of a call; a flaw if it does not take operands of these kinds.
+    /// The kind of a call's result. Reports a flaw if the function does not accept operands of
+    /// these kinds.
     fn result(&mut self, tree: &Expression, call: &CallExpr, kinds: &[ValueKind]) -> ValueKind {
         let name = call.func_name.as_str();
         let conditions = match name {
@@ -360,12 +361,12 @@ impl<'s> Check<'s> {
         let [gathered, ..] = parts.map(|part| self.expression(part, depth + 1));
         self.locals.clear();
         self.in_macro = false;
-        // `map` and `filter` accumulate a list; the other macros give a boolean.
+        // `map` and `filter` accumulate a list; the other macros return a boolean.
         if gathered == ValueKind::List { ValueKind::List } else { ValueKind::Boolean }
     }
 }
 
-/// Hint for an operator that does not take its operands.
+/// Hint for an operator that does not accept its operands.
 fn unfit_hint(operator: &str, kinds: &[ValueKind]) -> Option<&'static str> {
     let is_number = |kind: &ValueKind| {
         matches!(kind, ValueKind::Whole | ValueKind::Unsigned | ValueKind::Decimal)

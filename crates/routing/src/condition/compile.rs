@@ -8,9 +8,10 @@ use super::kind::ValueKind;
 use super::messages;
 use super::texts;
 
-/// Bytes of a CEL expression.
+/// Maximum length of a CEL expression in bytes.
 pub const CEL_BYTES: usize = 4 << 10;
-/// Opening brackets and `?` of a CEL expression: bounds the nesting of its parser.
+/// Maximum number of opening brackets and `?` in a CEL expression. Bounds the recursion of the
+/// parser.
 const CEL_BRACKETS: usize = 96;
 /// Stack of the thread that compiles a CEL expression: enough for the deepest tree within
 /// [`CEL_BYTES`].
@@ -52,7 +53,8 @@ impl ResultKind {
 }
 
 /// Compiles an expression. The external parser recurses with the nesting of its input. It runs on a
-/// thread whose stack fits the deepest tree within the limit on bytes; its panic would be a flaw.
+/// thread whose stack fits the deepest tree within the limit on bytes. A panic of the parser
+/// becomes a flaw.
 pub(super) fn compile(text: &str, wanted: ResultKind) -> Result<CheckedExpression, Vec<Flaw>> {
     check_size(text, wanted).map_err(|flaw| vec![flaw])?;
     let owned = text.to_owned();
@@ -63,8 +65,8 @@ pub(super) fn compile(text: &str, wanted: ResultKind) -> Result<CheckedExpressio
     worker.map_err(|_| broken())?.join().map_err(|_| broken())?
 }
 
-/// Checks before the parser runs. Brackets inside texts count as well: only the parser can tell
-/// them apart.
+/// Checks before the parser runs. Brackets inside string literals count as well, as only the parser
+/// can tell them apart.
 fn check_size(text: &str, wanted: ResultKind) -> Result<(), Flaw> {
     if text.len() > CEL_BYTES {
         return Err(Flaw::new(format!("the expression is longer than {} bytes", CEL_BYTES)));

@@ -1,6 +1,6 @@
-//! Patterns that expressions search for in the texts of a request. All of a document are compiled
-//! with it and searched for once, before the decision; a decision sees their matches only, and no
-//! more is stored with a capture.
+//! Patterns that expressions search for in the texts of a request. They are compiled with the
+//! document. Each text is searched once, before the decision. The decision sees only the matches,
+//! and only the matches are stored with a capture.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use super::pattern;
 use crate::inputs::TextMatches;
 
-/// Bytes of a text that patterns of a routing document are searched for in. A search is linear in
-/// them, so the work of a request is bounded by their product with the number of patterns.
+/// Number of bytes of a text that are searched. A search takes linear time, so the work for a
+/// request is bounded by this number times the number of patterns.
 const CONTENT_TEXT: usize = 64 << 10;
 
 /// A text of a request that expressions can search, and its signal.
@@ -34,7 +34,7 @@ impl TextPart {
         }
     }
 
-    /// The text of that signal.
+    /// The text whose signal has this name.
     pub(crate) fn of_signal(name: &str) -> Option<TextPart> {
         TextPart::ALL.into_iter().find(|part| part.signal() == name)
     }
@@ -56,9 +56,9 @@ impl ContentPatterns {
         self.0.values().map(BTreeMap::len).sum()
     }
 
-    /// Adds the matches that are not in `known`. `text` is called only for a text whose matches are
-    /// not all known. Its matches stay unknown if it gives none, or another than the known ones are
-    /// of. Returns whether all are known now.
+    /// Adds the matches that are not in `known`. `text` is called only for a text with unknown
+    /// matches. They stay unknown if `text` returns `None`, or if its text is not the one that the
+    /// known matches belong to. Returns whether all matches are known now.
     pub(crate) fn find(
         &self,
         known: &mut BTreeMap<String, TextMatches>,
@@ -129,7 +129,7 @@ mod tests {
         };
         assert_eq!(matches(&known, "user_message", "a+"), Some(true));
         assert_eq!(matches(&known, "system_prompt", "^x"), Some(false));
-        // Nothing is left to ask.
+        // All matches are known, so the text is not needed.
         assert!(first.find(&mut known, |_| panic!("all is known")));
         let second = patterns(&[(TextPart::User, "a+"), (TextPart::User, "b$")]);
         let before = known.clone();

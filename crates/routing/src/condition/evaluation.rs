@@ -18,8 +18,8 @@ impl<'a> EvaluationContext<'a> {
         static LIBRARY: OnceLock<Arc<Env>> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| {
             let mut library = Env::stdlib();
-            // The standard library of this build has no `matches`. If it gets one, that one is
-            // used.
+            // The standard library of this build has no `matches`. If a later version has it, that
+            // version is used.
             let _exists = pattern::add_to(&mut library);
             Arc::new(library)
         });

@@ -23,8 +23,8 @@ pub(super) fn of_signal(name: &str) -> ValueKind {
     facts().resolve(name).map_or(ValueKind::Unknown, |value| ValueKind::of(&*value))
 }
 
-/// The result kind of a call with operands of these kinds, the receiver first. `Err`: the call does
-/// not take them.
+/// The result kind of a call with operands of these kinds, the receiver first. `Err` if the
+/// function does not accept them.
 pub(super) fn of_call(call: &CallExpr, kinds: &[ValueKind]) -> Result<ValueKind, ()> {
     if kinds.contains(&ValueKind::Unknown) {
         return Ok(of_any(&call.func_name, kinds));
@@ -45,8 +45,9 @@ pub(super) fn of_call(call: &CallExpr, kinds: &[ValueKind]) -> Result<ValueKind,
     }
 }
 
-/// Whether values are compared that are never equal, or looked for where all are text. The
-/// evaluation would not fail: the result would always be the same.
+/// Whether the operands of a comparison can never be equal, or a value that is no text is searched
+/// in a collection of texts. The evaluation would not fail, but the result would always be the
+/// same.
 fn never_equal(function: &str, kinds: &[ValueKind]) -> bool {
     match (function, kinds) {
         (operators::EQUALS | operators::NOT_EQUALS, [left, right]) => !left.may_equal(*right),
@@ -104,7 +105,7 @@ fn facts() -> Signals<'static> {
     Signals::new(&BLANK, &ZONE)
 }
 
-/// A value of a kind, or a signal that has it.
+/// An expression of this kind: a literal, or a signal.
 fn sample(kind: ValueKind) -> Expression {
     let literal = |value| Expr::Literal(value);
     let expr = match kind {

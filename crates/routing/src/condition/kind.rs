@@ -26,7 +26,7 @@ pub(super) enum ValueKind {
 }
 
 impl ValueKind {
-    /// The words for it in messages.
+    /// Its name in messages.
     pub(super) fn words(self) -> &'static str {
         match self {
             ValueKind::Boolean => "a boolean",

@@ -103,7 +103,7 @@ pub(super) fn written(function: &str) -> &str {
     }
 }
 
-/// Message: an operator or function does not take such values.
+/// Message for an operator or function that does not accept values of these kinds.
 pub(super) fn unfit(function: &str, kinds: &[ValueKind]) -> String {
     let words: Vec<&str> = kinds.iter().map(|kind| kind.words()).collect();
     if let (operators::INDEX, [of, _], [name, by]) = (function, kinds, words.as_slice()) {

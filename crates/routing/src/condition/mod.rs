@@ -33,7 +33,7 @@ pub use self::evaluation::EvaluationContext;
 pub use self::flaw::Flaw;
 pub use self::signals::Signals;
 
-/// Bytes of a traced runtime error of a CEL expression.
+/// Maximum length in bytes of a runtime error of a CEL expression in a trace.
 const CEL_TRACE_BYTES: usize = 200;
 
 /// A compiled expression that is true or false.
@@ -44,7 +44,7 @@ pub struct Condition(CheckedExpression);
 #[derive(Debug)]
 pub struct StickyKey(CheckedExpression);
 
-/// What conditions and keys have in common.
+/// The common part of conditions and keys.
 pub trait Compiled {
     /// Signals that the expression reads.
     fn uses(&self) -> &Uses;
@@ -73,7 +73,7 @@ impl Condition {
         &self.0.text
     }
 
-    /// Whether it holds. The error says why the evaluation failed.
+    /// Whether the condition is true. The error says why the evaluation failed.
     pub fn holds(&self, evaluation: &EvaluationContext<'_>) -> Result<bool, String> {
         match Value::resolve_val(&self.0.tree, &evaluation.context) {
             Ok(value) => match value.downcast_ref::<CelBool>() {
@@ -98,7 +98,7 @@ impl StickyKey {
         &self.0.text
     }
 
-    /// Its value as text. The error says why the evaluation failed.
+    /// The sticky key as text. The error says why the evaluation failed.
     pub fn read(&self, evaluation: &EvaluationContext<'_>) -> Result<String, String> {
         match Value::resolve_val(&self.0.tree, &evaluation.context) {
             Ok(value) => text_of(&*value).ok_or_else(|| {

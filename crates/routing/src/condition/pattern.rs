@@ -10,13 +10,14 @@ use regex::{Regex, RegexBuilder};
 
 use super::flaw::shorten;
 
-/// Bytes of a compiled pattern of `matches`: a few hundred states.
+/// Maximum size of a compiled pattern of `matches` in bytes: a few hundred states.
 const CEL_PATTERN: usize = 64 << 10;
-/// Compiled patterns that a thread caches: those of a live document and of one being evaluated.
+/// Number of compiled patterns that a thread caches: those of a live document and of another one
+/// that is evaluated.
 const CEL_PATTERNS: usize = 256;
 
 thread_local! {
-    /// Cleared when full: a live document has few patterns.
+    /// Cache of compiled patterns. It is cleared when full, as a live document has few patterns.
     static COMPILED: RefCell<HashMap<String, Regex>> = RefCell::new(HashMap::new());
 }
 

@@ -16,8 +16,8 @@ use crate::inputs::Inputs;
 
 /// Names of all signals. `max_tokens` is 0 if the client set none. `hour` is the hour of
 /// `inputs.at` in the document's time zone. Ids, `agent` and `language` are `""` if there is none.
-/// `keywords` lists the sets with a hit. `user_message` and `system_prompt` stand before `matches`
-/// only.
+/// `keywords` lists the sets with a hit. `user_message` and `system_prompt` can only be searched
+/// with `matches`.
 pub(super) const SIGNALS: [&str; 21] = [
     "model",
     "endpoint",
@@ -130,7 +130,7 @@ impl VariableResolver for Signals<'_> {
             "key.labels" => CowVal::owned(TextMap::of(&who.labels)),
             "user.id" => text(who.user.as_deref().unwrap_or("")),
             "user.labels" => CowVal::owned(TextMap::of(&who.user_labels)),
-            // A search that is not known, as of a text that was not kept, finds nothing.
+            // The result of an unknown search is false, for example if the text was not kept.
             _ => {
                 let (signal, pattern) = texts::search(name)?;
                 let found = self.inputs.texts.get(signal);

@@ -166,7 +166,7 @@ fn mistakes_show_when_compiled() {
     );
 }
 
-/// What the parser and the evaluator call things, and nobody else.
+/// Internal words of the parser and the evaluator. Messages must not contain them.
 const INTERNAL: [&str; 14] = [
     "_[",
     "_+_",
@@ -274,7 +274,7 @@ fn size_and_nesting_are_bounded() {
         assert!(Condition::compile(&text).is_err(), "{}", shorten(&text, 40));
     }
     assert!(Condition::compile(&format!("stream {}", "|| stream ".repeat(50))).is_ok());
-    // The parser folds pairs of these.
+    // The parser folds pairs of `!` and pairs of `-`.
     assert!(
         Condition::compile(&deep("!", "")).is_ok() && Condition::compile(&deep("-", "")).is_ok()
     );
@@ -297,8 +297,8 @@ fn an_evaluation_is_cheap() {
         }
         began.elapsed()
     };
-    // Far above what it takes, far below what a decision may take; a busy machine leaves one of ten
-    // alone.
+    // The limit is far above the usual time and far below what a decision may take. The best of ten
+    // runs counts, as a busy machine delays some of them.
     let best = (0..10).map(|_| hundred()).min().unwrap();
     assert!(best < std::time::Duration::from_millis(20), "{best:?} for a hundred");
 }

@@ -1,20 +1,21 @@
-//! Searches in texts of the request: `user_message.matches('…')`. They are done before the decision
-//! (`content.rs`), so an expression that passed its check has the name of a result in their place.
+//! Searches in texts of the request: `user_message.matches('…')`. They run before the decision
+//! (`content.rs`). In a checked expression, each search is therefore replaced by a variable for its
+//! result.
 
 use cel::common::ast::{CallExpr, Expr, LiteralValue};
 use cel::parser::Expression;
 
 use super::content::{TextPart, hash};
 
-/// Before the name of a result. No name in an expression begins like it.
+/// Prefix of a result's name. No name in an expression can begin like this.
 const MARK: &str = "@matches/";
 
-/// The signal and the hash of the pattern of a result.
+/// The signal and the hash of the pattern, from the name of a result.
 pub(super) fn search(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(MARK)?.split_once('/')
 }
 
-/// The text that a call of `matches` searches, if it is one of the request.
+/// The text of the request that a call of `matches` searches; `None` if it searches another text.
 pub(super) fn searched(call: &CallExpr) -> Option<TextPart> {
     let text = call.target.as_deref().or(call.args.first())?;
     match &text.expr {
@@ -23,7 +24,7 @@ pub(super) fn searched(call: &CallExpr) -> Option<TextPart> {
     }
 }
 
-/// Puts the names of results in the place of searches.
+/// Replaces each search by the name of its result.
 pub(super) fn replace_searches(tree: &mut Expression) {
     match &mut tree.expr {
         Expr::Call(call) => {

@@ -1,4 +1,4 @@
-//! The breaker breaker of one target, a state machine without a clock. It opens on consecutive
+//! The circuit breaker of one target, a state machine without a clock. It opens on consecutive
 //! errors or on the error rate, for a time that doubles while it keeps opening. Then it admits one
 //! probe: the probe closes it or opens it again.
 
@@ -56,7 +56,7 @@ enum Phase {
     HalfOpen { probing: bool },
 }
 
-/// A breaker breaker. Times are microseconds since the epoch.
+/// A circuit breaker. Times are microseconds since the epoch.
 #[derive(Debug)]
 pub(super) struct CircuitBreaker {
     phase: Phase,
@@ -84,7 +84,7 @@ impl Default for CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// Its state, and whether it admits its probe.
+    /// Its state, and whether it admits a probe.
     pub(super) fn state_at(&self, at: i64) -> (BreakerState, bool) {
         match self.phase {
             Phase::Closed => (BreakerState::Closed, false),
@@ -102,7 +102,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Admits an attempt, or not.
+    /// Admits an attempt; `None` if it is open or its probe is in flight.
     pub(super) fn enter(&mut self, at: i64) -> Option<Pass> {
         let probe = match self.state_at(at) {
             (BreakerState::Closed, _) => false,
@@ -145,7 +145,7 @@ impl CircuitBreaker {
         change
     }
 
-    /// An attempt failed by the target's fault.
+    /// Records an attempt that failed because of the target.
     pub(super) fn failed(
         &mut self,
         pass: Pass,
@@ -171,14 +171,15 @@ impl CircuitBreaker {
         over.then(|| self.trip(TripReason::Share(bad, good + bad), at, settings))
     }
 
-    /// An attempt ended without a verdict on the target. A probe becomes available again.
+    /// Records an attempt without a verdict on the target. If it was the probe, another probe may
+    /// follow.
     pub(super) fn abandoned(&mut self, pass: Pass) {
         if pass.probe && pass.era == self.era {
             self.phase = Phase::HalfOpen { probing: false };
         }
     }
 
-    /// The provider's health check failed.
+    /// Records a failed health check of the provider.
     pub(super) fn check_failed(
         &mut self,
         at: i64,
@@ -193,7 +194,7 @@ impl CircuitBreaker {
         (!was_open).then_some(change)
     }
 
-    /// The provider's health check passed: an open breaker becomes half-open.
+    /// Records a passed health check of the provider: an open breaker becomes half-open.
     pub(super) fn check_passed(&mut self) -> Option<BreakerChange> {
         if !matches!(self.phase, Phase::Open { .. }) {
             return None;

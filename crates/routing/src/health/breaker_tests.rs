@@ -175,8 +175,8 @@ fn a_clock_that_was_set_back_keeps_nobody_out() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: never two probes at once, open means nobody enters,
-    /// the wait is bounded, and a target that answers again is closed again.
+    /// For any events in any order: at most one probe is in flight, an open breaker admits nothing,
+    /// the wait is bounded, and the breaker of a target that answers again closes again.
     #[test]
     fn no_order_of_events_breaks_it(
         events in prop::collection::vec((0u8..7, 0i64..3, any::<prop::sample::Index>()), 1..200),

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use crate::settings::BREAKER_OPEN_MAX;
 
-/// Longest `Retry-After` of a provider that is believed: some name the end of the day, and most
-/// are back before.
+/// Longest cooldown that a provider's `Retry-After` can set. Some providers name the end of the
+/// day, and most are back earlier.
 pub const COOLDOWN_MAX: Duration = Duration::from_secs(600);
 
 pub(super) fn micros(duration: Duration) -> i64 {

@@ -75,7 +75,7 @@ impl KeyRotation<'_> {
         }
     }
 
-    /// When the first key is usable again; `None` if one is usable now.
+    /// Time at which the first key is usable again; `None` if a key is usable now.
     pub(super) fn all_cooling_until(&self, at: i64) -> Option<i64> {
         let until: Option<Vec<i64>> =
             (0..self.keys.len()).map(|index| self.until(index, at)).collect();

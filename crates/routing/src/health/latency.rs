@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Time after which a measured latency counts a third.
+/// Time after which the weight of a measured latency has fallen to about a third (1/e).
 const LATENCY_DECAY: Duration = Duration::from_secs(10);
 
 /// Peak EWMA of one target's time to first content.
@@ -28,7 +28,7 @@ impl PeakEwma {
         self.stamp = self.stamp.max(at);
     }
 
-    /// The average in microseconds, decayed to `at`; `None` below one.
+    /// The average in microseconds, decayed to `at`; `None` below one microsecond.
     pub(super) fn at(&self, at: i64) -> Option<u64> {
         let cost = self.cost * self.weight(at);
         // The cast truncates, and saturates at the ends.

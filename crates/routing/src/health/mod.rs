@@ -1,7 +1,7 @@
-//! The current state of targets, as this process sees it. Each decision's inputs hold a copy.
-//! States hang on the built targets, so that a request looks nothing up. [`HealthRegistry`] gives
-//! the state to the same `provider/model` of the next document as long as the provider's identity
-//! stays the same. Callers pass the time. Replays and shadows change nothing but the number of
+//! The current state of targets, as this process sees it. Each decision's inputs hold a copy. Every
+//! compiled target holds its state, so that a request needs no lookup. [`HealthRegistry`] passes
+//! the state on to the same `provider/model` of the next document as long as the provider's
+//! identity stays the same. Callers pass the time. Replays and shadows change only the number of
 //! attempts in flight.
 
 mod breaker;

@@ -1,6 +1,6 @@
 //! One attempt at a target, from admission to outcome. A permit that is dropped before its end, by
-//! a client that left or a cancelled task, gives back what it holds and has no effect on the
-//! target's health.
+//! a client that left or a cancelled task, releases what it holds and has no effect on the target's
+//! health.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::key_rotation::KeyCooldowns;
 use crate::target::Target;
 use rerouter_base::secret::Secret;
 
-/// Rest of one of several provider keys after a 429 without `Retry-After`.
+/// Cooldown of one of several provider keys after a 429 without `Retry-After`.
 const KEY_LIMITED: Duration = Duration::from_secs(10);
-/// Rest of one of several provider keys after a refusal: somebody has to mend it.
+/// Cooldown of one of several provider keys after a refusal, which only a person can resolve.
 const KEY_REFUSED: Duration = Duration::from_secs(300);
 
 /// Why an attempt is not admitted: the target's state has changed since the decision.
@@ -33,7 +33,7 @@ pub enum PermitRefusal {
 /// Outcome of an attempt for the health of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// Answered; also if it rejected the client's request.
+    /// The target answered, if only to reject the client's request.
     Answered,
     /// Failed by its own fault.
     Failed,
@@ -69,7 +69,7 @@ pub struct IsolatedCooldowns(KeyCooldowns);
 #[derive(Debug)]
 pub struct AttemptPermit {
     target: Arc<Target>,
-    /// Admission by the breaker, for live traffic until its end.
+    /// Admission by the breaker, only for live traffic. [`AttemptPermit::end`] takes it.
     pass: Option<Pass>,
     /// Index of the provider key.
     key: Option<usize>,
@@ -144,8 +144,8 @@ impl AttemptPermit {
         vitals.breaker.probe_succeeded(pass, at.as_microsecond())
     }
 
-    /// Starts a cooldown of the used key if the outcome asks for it and the provider has others.
-    /// Returns whether one of those is usable.
+    /// Starts a cooldown of the used key if the outcome requires it and the provider has other
+    /// keys. Returns whether another key is usable.
     fn cool_key(&self, ending: AttemptOutcome, now: i64) -> bool {
         let (state, provider) = (self.target.state(), &self.target.provider);
         let Some(key) = self.key().filter(|_| provider.api_keys.len() > 1) else { return false };
@@ -188,7 +188,7 @@ impl AttemptPermit {
             AttemptOutcome::Nothing => None,
             // The cooldown of the target or key is enough.
             AttemptOutcome::Limited(wait) => (wait.is_none() && one_key).then_some(true),
-            // A rejected key is no verdict on the others.
+            // A rejected key is no verdict on the other keys.
             AttemptOutcome::Refused | AttemptOutcome::Forbidden => (!another_key).then_some(true),
             AttemptOutcome::Answered => Some(false),
             AttemptOutcome::Failed | AttemptOutcome::TimedOut | AttemptOutcome::Unavailable(_) => {

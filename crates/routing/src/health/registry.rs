@@ -1,4 +1,4 @@
-//! The states of what the live document names.
+//! The states of the live document's targets and providers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -13,8 +13,8 @@ use crate::compiled::Routing;
 use crate::inputs::TargetHealth;
 use crate::provider::ProviderIdentity;
 
-/// The states of what the live document names. A state that neither the document nor a request
-/// under an older document uses is dropped.
+/// The states of the live document's targets and providers. A state that neither the document nor a
+/// request under an older document uses is dropped.
 #[derive(Debug, Default)]
 pub struct HealthRegistry {
     pub(super) known: Mutex<States>,
@@ -41,7 +41,7 @@ fn shared<K: Hash + Eq, T: Default>(known: &mut HashMap<K, Weak<T>>, key: K) -> 
 }
 
 impl HealthRegistry {
-    /// Gives a document that is about to go live the states of what it names.
+    /// Sets the states of the targets and providers of a document that is about to go live.
     pub fn attach(&self, routing: &Routing) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // A document is attached once, before requests use it. A state that is already set stays.

@@ -9,7 +9,7 @@ use super::sliding_window::SlidingWindow;
 
 /// Window of a retry budget.
 const RETRY_SPAN: Duration = Duration::from_secs(10);
-/// Retries a second that a retry budget always allows.
+/// Retries per second that a retry budget always allows.
 const RETRIES_A_SECOND: u64 = 3;
 
 /// Requests and retries of one recipe over the last ten seconds. Reloads keep it by the recipe's
@@ -32,7 +32,8 @@ impl RetryBudget {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).add(at.as_microsecond(), 1, 0);
     }
 
-    /// Whether one more retry fits: within `percent` of the requests, or within the fixed minimum.
+    /// Whether one more retry is allowed: within `percent` of the requests, or within the fixed
+    /// minimum.
     pub fn has_room(&self, percent: u16, at: Timestamp) -> bool {
         room(
             self.counts.lock().unwrap_or_else(PoisonError::into_inner).sums(at.as_microsecond()),
@@ -40,7 +41,7 @@ impl RetryBudget {
         )
     }
 
-    /// Counts a retry if it fits.
+    /// Counts a retry if it is allowed.
     pub fn take(&self, percent: u16, at: Timestamp) -> bool {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let room = room(counts.sums(at.as_microsecond()), percent);

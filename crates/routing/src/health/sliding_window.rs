@@ -52,8 +52,9 @@ impl<const N: usize> SlidingWindow<N> {
         usize::try_from(bucket.rem_euclid(i64::try_from(N).unwrap_or(1))).unwrap_or(0)
     }
 
-    /// Moves on to the bucket of `at` and clears the buckets between. A clock that went back by
-    /// less than the span counts in the newest bucket; by more, the window starts over.
+    /// Moves on to the slot of `at` and clears the slots between. If the clock went back by less
+    /// than the span, the newest slot stays current. If it went back by more, the window starts
+    /// over.
     fn advance(&mut self, at: i64) {
         let bucket = at.div_euclid(self.width);
         let buckets = i64::try_from(N).unwrap_or(1);

@@ -25,7 +25,7 @@ pub struct TargetState {
     pub(super) limited: KeyCooldowns,
 }
 
-/// What changes with the outcome of attempts.
+/// The part of the state that changes with the outcome of attempts.
 #[derive(Debug)]
 pub(super) struct Vitals {
     pub(super) breaker: CircuitBreaker,
@@ -155,8 +155,8 @@ impl TargetState {
         Some(until).filter(|until| is_pending(*until, now)).max(keys_until)
     }
 
-    /// When the first key is usable again, if none is now. The cooldown of a single key is the
-    /// target's.
+    /// Time at which the first key is usable again, if no key is usable now. `None` for a single
+    /// key: its cooldown is that of the target.
     fn keys_until(&self, provider: &Provider, now: i64) -> Option<i64> {
         if provider.api_keys.len() > 1 {
             self.keys(provider, None).all_cooling_until(now)

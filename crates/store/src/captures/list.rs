@@ -8,10 +8,11 @@ use crate::rows::Stored;
 use crate::sql::{ToValue, Transaction, Value};
 use rerouter_base::id::{ID_PRECISION_US, KeyId, RequestId, UserId};
 
-/// Index rows visited for one page of a list, in order: less than 5 ms (`benches/run index`).
+/// Maximum number of index rows that one page of a list reads in order: less than 5 ms
+/// (`benches/run index`).
 pub(crate) const LIST_ROWS: usize = 15_000;
-/// Maximum rows that a list looks at where each row is looked up by itself, as for one owner or for
-/// failures.
+/// Maximum number of rows that a page reads if each row is looked up separately, as for one owner
+/// or for failures.
 const LIST_LOOKUPS: usize = 1_500;
 
 /// Conditions of a statement and their values. Only fixed text goes into the statement, with a `?`
@@ -50,8 +51,8 @@ fn numbered(sql: &str) -> String {
     numbered
 }
 
-/// Captures that match the filter and are older than `after`, up to `limit`. Looks at `budget`
-/// rows; the next page goes on from there.
+/// Captures that match the filter and are older than `after`, up to `limit`. Reads at most `budget`
+/// rows; the next page continues from there.
 pub(super) fn list(
     transaction: &Transaction<'_>,
     filter: &CaptureFilter,
@@ -70,7 +71,7 @@ pub(super) fn list(
         inner.add("status >= 400", []);
     }
     let index = match (shared, only_failures, filter.reach.owner().is_some()) {
-        // SQLite would not choose it.
+        // SQLite would not choose this index itself.
         (false, true, true) => " INDEXED BY captures_owner_failed",
         (false, true, false) => " INDEXED BY captures_failed",
         _ => "",
@@ -100,7 +101,7 @@ pub(super) fn list(
         let next = found.last().map(|(id, _)| id.clone());
         return Ok(CapturePage { found, next });
     }
-    // The last row that was looked at; `None` if there were fewer than the budget.
+    // The last row that was read; `None` if there were fewer rows than the budget.
     let sql =
         format!("SELECT id FROM captures{index}{} ORDER BY id DESC LIMIT 1 OFFSET ?", inner.sql);
     let skipped = budget.saturating_sub(1);
@@ -116,15 +117,15 @@ fn is_of_failures(filter: &CaptureFilter) -> bool {
     only && filter.replay_of.is_none() && filter.shadow_of.is_none()
 }
 
-/// Statuses from here on are in the indexes of failures.
+/// Statuses from this one on are in the indexes of failures.
 const FAILURES: u16 = 400;
 
-/// How many rows one page looks at.
+/// The number of rows that one page may read.
 pub(super) fn budget(filter: &CaptureFilter) -> usize {
     if filter.reach.owner().is_some() || is_of_failures(filter) { LIST_LOOKUPS } else { LIST_ROWS }
 }
 
-/// Between which ids the captures of the filter are: from the first on, before the second.
+/// The range of ids of the filter's captures: from the first id on, before the second.
 fn ids_of(filter: &CaptureFilter) -> [Option<RequestId>; 2] {
     let until = |until_us: i64| RequestId::first_at(until_us.saturating_add(ID_PRECISION_US));
     [filter.since_us.and_then(RequestId::first_at), filter.until_us.and_then(until)]

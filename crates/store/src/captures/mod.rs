@@ -1,10 +1,10 @@
 //! The index of captures: which captures there are, where their bytes lie, and the salts of their
-//! keys. [`CaptureIndex`] is the whole interface. With SQLite it is a file of its own,
-//! `captures.db`. With PostgreSQL all gateways share it, and `captures.db` holds the rows that
-//! PostgreSQL could not take when they came.
+//! keys. [`CaptureIndex`] is the whole interface. With SQLite the index is the separate file
+//! `captures.db`. With PostgreSQL all gateways share the index, and `captures.db` holds the rows
+//! that PostgreSQL could not take when they came.
 //!
-//! `statements.rs` and `list.rs` are for both databases, `shared.rs` is for PostgreSQL; SQLite
-//! inserts rows by itself (`sqlite/capture_insert.rs`).
+//! `statements.rs` and `list.rs` are for both databases, and `shared.rs` is for PostgreSQL. The
+//! inserts into SQLite are in `sqlite/capture_insert.rs`.
 
 mod list;
 mod rows;
@@ -31,12 +31,13 @@ pub(super) use rows::{capture_columns, put_capture};
 pub(super) use shared::SharedCaptures;
 pub(super) use statements::put_segment;
 
-/// Captures deleted in one transaction of PostgreSQL: each costs round trips, under a lock.
+/// Maximum number of captures that one transaction of PostgreSQL deletes, as each costs round trips
+/// under a lock.
 const ERASE_BATCH: usize = 50;
 
-/// The index of captures. Writes run one after another on a thread of their own, and run to their
-/// end even when the caller is dropped. They survive the end of the process; only durable ones
-/// survive a loss of power at once.
+/// The index of captures. Writes run one after another on a separate thread, and run to their end
+/// even when the caller is dropped. All of them survive the end of the process; only durable ones
+/// are sure to survive a loss of power.
 #[derive(Clone)]
 pub struct CaptureIndex {
     store: Store,
@@ -81,28 +82,28 @@ impl CaptureIndex {
         }
     }
 
-    /// Whether another process of this data directory may write captures: one before this one, or
-    /// one that has taken over.
+    /// Whether another process of this data directory may write captures: a predecessor, or a
+    /// successor that has taken over.
     pub fn is_of_two_processes(&self) -> bool {
         self.store.has_predecessor() || self.store.is_handed_over()
     }
 
-    /// Whether nobody else writes segments under the name of this data directory.
+    /// Whether no other process writes segments under the name of this data directory.
     pub fn is_alone(&self) -> bool {
         self.store.is_alone()
     }
 
-    /// Whether other gateways have captures in it too.
+    /// Whether other gateways have captures in this index too.
     pub fn is_shared(&self) -> bool {
         self.shared().is_some()
     }
 
-    /// The numbers of segments of this gateway: the first, which none has, and the last.
+    /// The range of segment numbers of this gateway. No segment has the first number.
     pub fn numbers(&self) -> (i64, i64) {
         self.shared().map_or((0, i64::MAX), SharedCaptures::numbers)
     }
 
-    /// Inserts captures and updates their segment: all or none. A capture that is there already is
+    /// Inserts captures and updates their segment, all or none. A capture that exists already is
     /// replaced. `between` is called every few rows.
     pub async fn insert(
         &self,
@@ -127,7 +128,7 @@ impl CaptureIndex {
         inserted
     }
 
-    /// Updates a segment. Durable, and with it every earlier write.
+    /// Updates a segment. This write and every earlier one are durable then.
     pub async fn put_segment(&self, segment: SegmentRow) -> Result<(), StoreError> {
         let put = |segment: SegmentRow| {
             move |transaction: &Transaction<'_>| put_segment(transaction, &segment, &[])
@@ -144,7 +145,7 @@ impl CaptureIndex {
         spooled
     }
 
-    /// The local database may have rows now that PostgreSQL lacks.
+    /// Notes that the local database may have rows now that PostgreSQL lacks.
     fn mark_spooled(&self) {
         if let Some(shared) = self.shared() {
             shared.set_spooled(true);
@@ -166,13 +167,13 @@ impl CaptureIndex {
         self.read(move |transaction| statements::locate(transaction, &id)).await
     }
 
-    /// Which of these are there, after every earlier write.
+    /// Returns which of these captures are in the index, after every earlier write.
     pub async fn known(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
         self.write(false, move |transaction| statements::known(transaction, &ids)).await
     }
 
-    /// Which of these are there, before the others are inserted on purpose. Deleted captures may be
-    /// inserted again.
+    /// Returns which of these captures are in the index, before an import inserts the others.
+    /// Captures that were deleted may be inserted again then.
     pub async fn readmit(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
         let readmit = move |transaction: &Transaction<'_>| {
             if transaction.is_shared() {
@@ -210,8 +211,9 @@ impl CaptureIndex {
         self.read(list).await
     }
 
-    /// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that
-    /// are in reach. Durable. Returns the copies that it deleted.
+    /// Deletes a capture. With `copies`, also deletes its replays and shadows, their replays and
+    /// shadows, and so on, as far as they are in `reach`. Durable. Returns the copies that it
+    /// deleted.
     pub async fn delete(
         &self,
         id: &RequestId,
@@ -228,8 +230,8 @@ impl CaptureIndex {
         self.write(true, delete).await
     }
 
-    /// Deletes a page of the captures that match the filter, older than `after`. Durable. Returns
-    /// how many there were, and after which id the next page begins; `None` on the last one.
+    /// Deletes a page of the captures that match the filter and are older than `after`. Durable.
+    /// Returns their number, and the id after which the next page begins; `None` on the last page.
     pub async fn erase(
         &self,
         filter: CaptureFilter,
@@ -250,14 +252,15 @@ impl CaptureIndex {
         Ok((count, next))
     }
 
-    /// All segments of this gateway, and whether each holds a capture. The one whose newest capture
-    /// is the oldest comes first.
+    /// All segments of this gateway in the order of their newest captures, and whether each holds a
+    /// capture.
     pub async fn segments(&self) -> Result<Vec<(SegmentRow, bool)>, StoreError> {
         let numbers = self.numbers();
         self.read(move |transaction| statements::segments(transaction, numbers)).await
     }
 
-    /// Bytes of a segment in which captures may lie; `None` if there is no such segment.
+    /// Bytes at the beginning of a segment that may hold captures; `None` if there is no such
+    /// segment.
     pub async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>, StoreError> {
         let find = "SELECT bytes FROM segments WHERE number = ?1";
         let find = move |transaction: &Transaction<'_>| {
@@ -266,8 +269,8 @@ impl CaptureIndex {
         self.read(find).await
     }
 
-    /// Deletes up to `limit` captures of a segment that is written no more; returns how many there
-    /// were.
+    /// Deletes up to `limit` captures of a segment that is no longer written. Returns how many it
+    /// deleted.
     pub async fn drop_captures(&self, segment: i64, limit: usize) -> Result<usize, StoreError> {
         let drop = move |transaction: &Transaction<'_>| {
             statements::drop_captures(transaction, segment, limit)
@@ -288,14 +291,14 @@ impl CaptureIndex {
         self.local().bytes(self.store.faults.clone()).await
     }
 
-    /// Empties the write-ahead log, in which deleted rows stay until then. Returns whether that
-    /// worked: a reader may be in the way.
+    /// Empties the write-ahead log, in which deleted rows stay until then. Returns `false` if a
+    /// reader was in the way.
     pub async fn empty_log(&self) -> Result<bool, StoreError> {
         self.local().empty_log(self.store.faults.clone()).await
     }
 }
 
-/// From now on rows wait in the local database.
+/// Notes that PostgreSQL does not take rows: from now on they wait in the local database.
 fn went_away(shared: &SharedCaptures, error: &StoreError) {
     if !shared.set_away(true) {
         log::warn!(
@@ -304,10 +307,10 @@ fn went_away(shared: &SharedCaptures, error: &StoreError) {
     }
 }
 
-/// What only an index that gateways share has.
+/// Methods of an index that gateways share.
 impl CaptureIndex {
-    /// Segments that have rows in the local database, of this gateway and of one without
-    /// PostgreSQL.
+    /// Segments that have rows in the local database: those of this gateway, and those from before
+    /// this data directory used PostgreSQL.
     pub async fn spooled_segments(&self) -> Result<Vec<i64>, StoreError> {
         if !self.is_shared() {
             return Ok(Vec::new());
@@ -319,14 +322,14 @@ impl CaptureIndex {
         self.local().read(all).await
     }
 
-    /// Captures of one segment, up to `limit`, that wait in the local database; `None` if there is
-    /// none. Costs nothing when none came.
+    /// Captures of one segment, up to `limit`, that wait in the local database; `None` if there are
+    /// none. Costs nothing if no row had to wait.
     pub async fn spooled(&self, limit: usize) -> Result<Option<spool::CaptureBatch>, StoreError> {
         let Some(shared) = self.shared().filter(|shared| shared.has_spooled()) else {
             return Ok(None);
         };
-        // Before the look: what comes after it sets the mark again. What another process inserts
-        // does not: that is looked for until it has ended.
+        // The mark is cleared before the read, because rows that come later set it again. Rows of
+        // another process do not set it, so the mark stays until that process has ended.
         shared.set_spooled(self.is_of_two_processes());
         let batch = self.local().read(move |transaction| spool::batch(transaction, limit)).await;
         match &batch {
@@ -350,7 +353,7 @@ impl CaptureIndex {
         self.local().write(true, move |transaction| spool::taken(transaction, number, &ids)).await
     }
 
-    /// Which gateway wrote a segment, for people; `None` if nobody knows.
+    /// The name of the gateway that wrote a segment, to be shown; `None` if it is unknown.
     pub async fn gateway_of(&self, segment: i64) -> Result<Option<String>, StoreError> {
         if !self.is_shared() {
             return Ok(None);
@@ -370,8 +373,8 @@ impl CaptureIndex {
         self.write(true, move |transaction| shared::uploaded(transaction, segment)).await
     }
 
-    /// Some segments of other gateways whose newest capture is older than this, and older than
-    /// `kept_us` by the clock of the database: that of one gateway may be wrong.
+    /// Some segments of other gateways whose newest capture is older than `before_us`. It is also
+    /// older than `kept_us` by the clock of the database, as the clock of a gateway may be wrong.
     pub async fn left_behind(&self, before_us: i64, kept_us: i64) -> Result<Vec<i64>, StoreError> {
         let own = self.numbers();
         if !self.is_shared() {
@@ -381,7 +384,7 @@ impl CaptureIndex {
             .await
     }
 
-    /// Forgets deletions from longer ago than `kept`.
+    /// Forgets deletions that are older than `kept`.
     pub async fn forget_deleted(&self, kept: Duration) -> Result<(), StoreError> {
         if !self.is_shared() {
             return Ok(());

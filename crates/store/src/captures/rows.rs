@@ -33,7 +33,7 @@ row! { "captures" =>
         pub decided_model: Option<Arc<str>>,
         /// The status that the client got.
         pub status: u16,
-        /// How it ended.
+        /// How the request ended.
         pub state: Cow<'static, str>,
         /// The capture that this one is a replay of.
         pub replay_of: Option<RequestId>,
@@ -58,12 +58,12 @@ row! { "captures" =>
         /// Number of the segment.
         pub segment: i64,
         pub head: ByteRange = "head_at, head_len",
-        /// `None` where the bodies are small, and lie with the head, or none were kept.
+        /// `None` if the bodies are small and lie with the head, or if none were kept.
         pub bodies: Option<ByteRange> = "bodies_at, bodies_len",
-        /// Salt of the capture's key; `None` where it is not encrypted. It is stored nowhere else:
-        /// without this row the capture's bytes cannot be read.
+        /// Salt of the capture's key; `None` if the capture is not encrypted. The salt is stored
+        /// nowhere else: without this row the capture's bytes cannot be read.
         pub salt: Option<[u8; 16]>,
-        /// The record of the head, which an index that gateways share holds too.
+        /// The record of the head. Only an index that gateways share holds it too.
         pub head_record: Option<Arc<[u8]>> = "head",
     }
 }
@@ -84,8 +84,8 @@ pub(crate) fn capture_columns(shared: bool) -> String {
     format!("{}, {}", CaptureRow::COLUMNS.join(", "), location_columns(shared, ""))
 }
 
-/// The columns of a location. Only an index that gateways share has the last one: `otherwise`
-/// stands for it.
+/// The columns of a location. Only an index that gateways share has the last column; `otherwise`
+/// replaces it in other indexes.
 pub(super) fn location_columns(shared: bool, otherwise: &str) -> String {
     let all = CaptureLocation::COLUMNS.join(", ");
     match shared {
@@ -161,6 +161,6 @@ pub struct CaptureFilter {
     pub state: Option<String>,
     pub replay_of: Option<RequestId>,
     pub shadows: Shadows,
-    /// Finds nothing where shadows are left out.
+    /// Finds nothing if shadows are left out.
     pub shadow_of: Option<RequestId>,
 }

@@ -1,5 +1,5 @@
-//! The index of captures in PostgreSQL, which several gateways share. Each inserts rows of its own
-//! segments, whose numbers have its prefix; each reads and deletes all.
+//! The index of captures in PostgreSQL, which several gateways share. Each gateway inserts rows of
+//! its own segments, whose numbers belong to its slot. Each gateway reads and deletes all rows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::sql::{NOW, Transaction, Value, params};
 use crate::{Reach, StoreError};
 use rerouter_base::id::{RequestId, UserId};
 
-/// As [`DATABASE_ANSWER`], for rows of captures, which wait elsewhere then.
+/// As [`DATABASE_ANSWER`], for rows of captures, which then wait in the local database.
 const CAPTURE_DATABASE_ANSWER: Duration = Duration::from_secs(5);
 
-/// Rows of one statement.
+/// Rows that one statement inserts.
 const ROWS_TOGETHER: usize = 64;
-/// Bits of a segment's number below the prefix of its data directory.
+/// Bits of the number of a segment within its slot.
 const SEGMENT_BITS: u32 = 32;
-/// The lock between inserts, which share it, and deletions. The number has no meaning, and is of no
-/// other program.
+/// The advisory lock that inserts share, and that a deletion takes alone. The number has no
+/// meaning, and no other program uses it.
 const LOCK: i64 = 7_263_480_254_919_331_448;
 
 /// The connections, and the numbers of this gateway.
@@ -32,12 +32,11 @@ pub(crate) struct SharedCaptures {
     instance: String,
     /// The name of its data directory.
     directory: String,
-    /// The high bits of its segments' numbers.
     prefix: i64,
-    /// The local database may hold rows that PostgreSQL lacks.
+    /// Whether the local database may hold rows that PostgreSQL lacks.
     spooled: AtomicBool,
-    /// An insert failed, and not all rows that came since have been moved: others join them, and
-    /// none waits for a database that does not answer.
+    /// Whether an insert failed, and not all rows that came since have been moved. New rows join
+    /// them, so that no row waits for a database that does not answer.
     away: AtomicBool,
 }
 
@@ -73,7 +72,7 @@ impl SharedCaptures {
         self.reader.read(work).await
     }
 
-    /// Writes. What is not durable may be lost when the server crashes, but no more than its last
+    /// Runs a write. If it is not durable, it may be lost when the server crashes within the next
     /// second.
     pub(super) async fn write<T: Send + 'static>(
         &self,
@@ -89,7 +88,7 @@ impl SharedCaptures {
         self.writer.write_beside(work).await
     }
 
-    /// The numbers of segments of this gateway: the first, and the last.
+    /// The first and the last number of segments of this gateway.
     pub(super) fn numbers(&self) -> (i64, i64) {
         let first = self.prefix << SEGMENT_BITS;
         (first, first | ((1 << SEGMENT_BITS) - 1))
@@ -99,7 +98,7 @@ impl SharedCaptures {
         self.away.load(Ordering::Acquire)
     }
 
-    /// Whether it was before.
+    /// Sets whether rows wait in the local database. Returns whether they did before.
     pub(super) fn set_away(&self, away: bool) -> bool {
         self.away.swap(away, Ordering::AcqRel)
     }
@@ -127,7 +126,7 @@ fn take_prefix(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<
         .ok_or_else(|| StoreError::unavailable("no slot for the captures of this gateway"))
 }
 
-/// The gateway that has the segment: its name where it is on the list of gateways, else its id.
+/// The gateway that has the segment: its name if it is on the list of gateways, else its id.
 pub(super) fn gateway_of(
     transaction: &Transaction<'_>,
     segment: i64,
@@ -138,7 +137,8 @@ pub(super) fn gateway_of(
     transaction.row(find, &params![segment >> SEGMENT_BITS], |row| Columns::new(row).get())
 }
 
-/// Inserts captures and updates their segment. What was deleted before it comes is not stored.
+/// Inserts captures and updates their segment. Captures that were deleted before they came are not
+/// stored.
 pub(super) fn insert(
     transaction: &Transaction<'_>,
     segment: &SegmentRow,
@@ -154,7 +154,7 @@ pub(super) fn insert(
     }
     let ids = || rows.iter().map(|(row, _)| &row.id);
     let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(()) };
-    // What comes of these is not stored either.
+    // Copies of deleted captures are not stored either.
     let mark = format!(
         "INSERT INTO deleted_captures (id, at, copies, owner)
            SELECT c.id, {NOW}, 1, d.owner FROM captures c
@@ -169,7 +169,7 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// An insert of so many rows. One that is there already is replaced.
+/// The statement that inserts this many rows. A row that exists already is replaced.
 fn insert_of(rows: usize) -> String {
     let columns = capture_columns(true);
     let names: Vec<&str> = columns.split(", ").collect();
@@ -218,7 +218,7 @@ fn mark_deleted(
     Ok(())
 }
 
-/// Forgets that these were deleted.
+/// Forgets that these captures were deleted.
 pub(super) fn forget_deletion_of(
     transaction: &Transaction<'_>,
     ids: &[RequestId],
@@ -229,7 +229,7 @@ pub(super) fn forget_deletion_of(
     Ok(())
 }
 
-/// Forgets what was deleted longer ago than `kept`.
+/// Forgets deletions that are older than `kept`.
 pub(super) fn forget_deleted(
     transaction: &Transaction<'_>,
     kept: Duration,
@@ -246,7 +246,7 @@ pub(super) fn left_behind(
     before_us: i64,
     kept_us: i64,
 ) -> Result<Vec<i64>, StoreError> {
-    // One whose newest capture is not known has just begun.
+    // A segment whose newest capture is not known has just begun.
     let find = format!(
         "SELECT number FROM segments WHERE newest > 0 AND newest < LEAST(?1, {NOW} - ?4)
            AND NOT (number BETWEEN ?2 AND ?3) ORDER BY newest LIMIT 256"

@@ -1,4 +1,4 @@
-//! What an index that gateways share promises beyond the one of SQLite.
+//! The index of captures in PostgreSQL, beyond the tests for both databases.
 
 use tempfile::TempDir;
 
@@ -64,8 +64,8 @@ async fn nothing_brings_a_deleted_capture_back() {
     let id = rows[0].id.clone();
     let bob = UserId::known("usr_bob");
     assert!(b.capture_index().delete(&id, true, Reach::Owner(rows[0].owner.clone())).await.is_ok());
-    // It was under way to the index once more; and on another gateway a replay was, a replay of
-    // that, and one that is Bob's.
+    // The deleted capture comes again, with a replay of it, a replay of that replay, and a replay
+    // that is Bob's.
     rows[1].replay_of = Some(id.clone());
     rows[2].replay_of = Some(rows[1].id.clone());
     rows[3].replay_of = Some(id.clone());
@@ -73,14 +73,14 @@ async fn nothing_brings_a_deleted_capture_back() {
     append(&a, &rows[..2], 1).await;
     append(&a, &rows[2..], 1).await;
     assert_eq!(listed(&b).await, [rows[4].id.clone(), rows[3].id.clone()]);
-    // What comes of an owner who is deleted.
+    // A capture comes whose owner was deleted.
     let gone = RequestId::known("usr_gone");
     b.capture_index().delete(&gone, false, Reach::All).await.unwrap();
     let mut late = row(8, &random);
     late.owner = UserId::known("usr_gone");
     append(&a, &[late], 1).await;
     assert_eq!(listed(&b).await, [rows[4].id.clone(), rows[3].id.clone()]);
-    // One that is deleted without its replays keeps them.
+    // A capture that is deleted without its copies keeps its replays.
     let id = rows[3].id.clone();
     b.capture_index().delete(&id, false, Reach::All).await.unwrap();
     let mut late = row(9, &random);
@@ -101,7 +101,7 @@ async fn rows_that_could_not_be_inserted_wait_for_a_restart_too() {
     assert_eq!(a.capture_index().spooled(9).await.unwrap(), None);
     faults.fail_appends(1);
     append(&a, &rows[..20], 1).await;
-    // Others join them, until those are moved.
+    // Later rows join them until they are moved.
     append(&a, &rows[20..], 1).await;
     assert!(listed(&b).await.is_empty());
     drop(a);

@@ -1,5 +1,5 @@
-//! Rows in `captures.db` that belong into PostgreSQL: of a time in which that was away, or of the
-//! time before this data directory had one.
+//! Rows in `captures.db` that belong in PostgreSQL. They are from a time in which PostgreSQL was
+//! unreachable, or from before this data directory used PostgreSQL.
 
 use super::rows::{CaptureLocation, CaptureRow, SegmentRow, capture_columns};
 use crate::StoreError;
@@ -11,7 +11,7 @@ use rerouter_base::id::RequestId;
 /// A segment, and captures in it.
 pub(super) type CaptureBatch = (SegmentRow, Vec<(CaptureRow, CaptureLocation)>);
 
-/// Up to `limit` captures of one segment; `None` if there is none any more.
+/// Up to `limit` captures of one segment; `None` if there are no more.
 pub(super) fn batch(
     transaction: &Transaction<'_>,
     limit: usize,
@@ -31,7 +31,7 @@ pub(super) fn batch(
     Ok(Some((segment, rows)))
 }
 
-/// Deletes captures that PostgreSQL has, and their segment once it has none.
+/// Deletes captures that PostgreSQL has now, and their segment once it has no more captures.
 pub(super) fn taken(
     transaction: &Transaction<'_>,
     segment: i64,

@@ -50,7 +50,7 @@ pub(crate) fn put_segment(
     added: &[(CaptureRow, CaptureLocation)],
 ) -> Result<(), StoreError> {
     let ids = || added.iter().map(|(row, _)| row.id.as_str());
-    // Without captures: an empty range, which any capture makes larger. No id begins so.
+    // Without captures the range is empty, and any capture makes it larger. No id begins with `~`.
     let (first, last) = (ids().min().unwrap_or("~"), ids().max().unwrap_or_default());
     let put = "INSERT INTO segments (number, newest, bytes, first, last)
         VALUES (?1, ?2, ?3, ?4, ?5)
@@ -68,8 +68,8 @@ pub(crate) fn put_segment(
     Ok(())
 }
 
-/// Deletes a capture and, if `copies`, those of its replays and shadows, and of theirs, that are in
-/// reach. Returns all that it deleted.
+/// Deletes a capture. With `copies`, also deletes its replays and shadows, their replays and
+/// shadows, and so on, as far as they are in `reach`. Returns all that it deleted.
 pub(super) fn delete(
     transaction: &Transaction<'_>,
     id: &RequestId,
@@ -80,7 +80,7 @@ pub(super) fn delete(
         let deleted = transaction.execute("DELETE FROM captures WHERE id = ?1", &params![id])?;
         return Ok(if deleted > 0 { vec![id.clone()] } else { Vec::new() });
     }
-    // `UNION` ends it also where captures name each other in a circle.
+    // `UNION` ends the recursion even if captures refer to each other in a circle.
     let (shared, owner, keys) = (transaction.is_shared(), reach.owner(), reach.keys());
     let family = format!(
         "WITH RECURSIVE family (id) AS (
@@ -97,8 +97,8 @@ pub(super) fn delete(
     transaction.rows(&family, &values, |row| Columns::new(row).get())
 }
 
-/// Segments with these numbers, and whether each holds a capture. The one whose newest capture is
-/// the oldest comes first.
+/// Segments with these numbers in the order of their newest captures, and whether each holds a
+/// capture.
 pub(super) fn segments(
     transaction: &Transaction<'_>,
     numbers: (i64, i64),
@@ -113,7 +113,7 @@ pub(super) fn segments(
     })
 }
 
-/// Deletes up to `limit` captures of a segment, the oldest ones; returns how many there were.
+/// Deletes up to `limit` captures of a segment, the oldest first. Returns how many it deleted.
 pub(super) fn drop_captures(
     transaction: &Transaction<'_>,
     segment: i64,
@@ -129,7 +129,7 @@ pub(super) fn drop_captures(
     let ids = transaction
         .rows(drop, &params![segment, limit], |row| Columns::new(row).get::<String>())?;
     if let Some(last) = ids.iter().max() {
-        // The next step begins there.
+        // The next call begins there.
         let first = "UPDATE segments SET first = ?2 WHERE number = ?1";
         transaction.execute(first, &params![segment, last])?;
     }

@@ -1,5 +1,5 @@
-//! The changes that wait for other gateways, the search for dead ones, and the pruning of the log:
-//! one task for all, which reads the rows of the others while somebody waits.
+//! The changes that wait for other gateways, the search for dead gateways, and the pruning of the
+//! log. One task does all three; it reads the rows of the other gateways while a change waits.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,15 +18,15 @@ use crate::sql::Transaction;
 use crate::{StoreError, attempts, spend_recalls};
 use rerouter_base::clock::since_boot;
 
-/// Time between two looks while a change waits, where no gateway tells of itself.
+/// Time between two reads of the rows while a change waits and no gateway sends a notification.
 const LOOK: Duration = Duration::from_millis(20);
 /// Time between two prunings of the log.
 const PRUNE: Duration = Duration::from_secs(60);
 /// How long attempts to log in and to register are kept: longer than any of them counts.
 const ATTEMPTS_KEPT: Duration = Duration::from_secs(2 * 3600);
 
-/// A change that is to be acknowledged. The answer has the names of the gateways that may not know
-/// of it.
+/// A change that is to be acknowledged. The answer has the names of the gateways that may lack the
+/// change.
 pub(super) struct Acknowledgement {
     pub(super) rev: u64,
     pub(super) reply: oneshot::Sender<Result<Vec<String>, StoreError>>,
@@ -37,14 +37,14 @@ struct Waiting {
     reply: oneshot::Sender<Result<Vec<String>, StoreError>>,
 }
 
-/// The task.
+/// The task that acknowledges changes.
 pub(super) struct Acknowledger {
     shared: Arc<ClusterState>,
     worker: Database,
     asked: mpsc::Receiver<Acknowledgement>,
     waiting: Vec<Waiting>,
     reaper: Reaper,
-    /// When the rows of the others were last looked through for dead ones.
+    /// When the rows of the other gateways were last searched for dead ones.
     reaped: Duration,
     pruned: Duration,
 }
@@ -82,7 +82,8 @@ impl Acknowledger {
                 _ = timeout(pause, self.shared.others_applied.notified()) => {}
                 _ = stopping.changed() => {}
             }
-            // Before the rows are read: each change that waits is older than what is read.
+            // These are taken before the rows are read, so that the rows are newer than each
+            // waiting change.
             while let Ok(asked) = self.asked.try_recv() {
                 self.take(asked);
             }
@@ -123,7 +124,7 @@ impl Acknowledger {
         Ok(())
     }
 
-    /// Moves all changes on that wait.
+    /// Advances all waiting changes.
     async fn step(&mut self, others: &[peers::Peer]) -> Result<(), StoreError> {
         let (now, timing) = (since_boot(), self.shared.timing);
         let (mut fence, mut over) = (None, Vec::new());
@@ -170,7 +171,7 @@ impl Acknowledger {
         Ok(())
     }
 
-    /// Answers a change; returns the rows that can go.
+    /// Answers a change. Returns the ids of the rows that can be deleted.
     fn answer(&self, one: Waiting, end: BarrierEnd) -> Vec<String> {
         let took = since_boot().saturating_sub(one.barrier.began());
         self.shared.observe(took);
@@ -226,7 +227,7 @@ impl Acknowledger {
     }
 }
 
-/// Deletes what nobody reads any more.
+/// Deletes rows that nobody reads any more.
 fn upkeep(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     change_log::prune(transaction)?;
     spend_recalls::forget_recalls(transaction)?;

@@ -1,11 +1,12 @@
-//! The wait of one change for all other gateways, as a state machine: it is given the time and the
-//! rows of `gateways`, and says what to do next.
+//! The wait of one change for all other gateways, as a state machine. It gets the time and the rows
+//! of `gateways`, and returns what to do next.
 //!
-//! A gateway is done with once it has applied the change, or is fenced and its lease is over. A
-//! fenced gateway renews no more. Each of its renewals was committed before the fence, and it
-//! counts its lease from before the renewal. So its lease is over one lease of its own after the
-//! fence was committed, whatever any wall clock says. "Its lease has passed" alone is not enough: a
-//! gateway may have read the log before the change and be about to renew.
+//! The wait for a gateway ends once the gateway has applied the change, or once it is fenced and
+//! its lease is over. A fenced gateway cannot renew its lease. Each of its renewals was committed
+//! before the fence, and it counts its lease from before the renewal. So its lease is over one
+//! lease duration after the commit of the fence at the latest, whatever any wall clock says. A
+//! lease that has passed is not enough: the gateway may have read the log before the change and be
+//! about to renew.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,29 +24,29 @@ pub(super) struct Barrier {
 
 #[derive(Debug)]
 struct Fence {
-    /// When it was known to be committed.
+    /// When the fence was known to be committed.
     at: Duration,
     /// The gateways that are fenced and have not applied the change.
     ids: BTreeSet<String>,
 }
 
-/// What a barrier wants.
+/// What to do next for a change that waits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BarrierStep {
-    /// To look again.
+    /// Read the rows again.
     Wait,
-    /// That all gateways which have not applied the change are fenced.
+    /// Fence all gateways that have not applied the change.
     Fence,
-    /// Nothing more.
+    /// Nothing: the wait is over.
     Done(BarrierEnd),
 }
 
 /// How a barrier ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct BarrierEnd {
-    /// Gateways whose lease is over: their rows can go.
+    /// Gateways whose lease is over: their rows can be deleted.
     pub(super) over: Vec<String>,
-    /// The names of those that may still answer by tables without the change.
+    /// The names of gateways that may still answer from tables without the change.
     pub(super) unconfirmed: Vec<String>,
 }
 
@@ -73,7 +74,8 @@ impl Barrier {
                 _ => BarrierStep::Fence,
             };
         };
-        // A row that came since is that of a gateway that reads the log before its first lease.
+        // A row that was added since belongs to a gateway that reads the log before its first
+        // lease.
         let left: Vec<&Peer> = behind.filter(|other| fence.ids.contains(&other.id)).collect();
         let holds = |other: &&Peer| now < fence.at + other.timing(timing).until_stopped();
         if left.iter().any(holds) {
@@ -89,8 +91,8 @@ impl Barrier {
         BarrierStep::Done(end)
     }
 
-    /// Notes that all gateways which were behind are fenced, unless that is noted. `now` is taken
-    /// after the commit of the fence.
+    /// Notes that all gateways that were behind are fenced, unless that is noted already. `now` is
+    /// taken after the commit of the fence.
     pub(super) fn fenced(&mut self, now: Duration, ids: &BTreeSet<String>) {
         self.fence.get_or_insert_with(|| Fence { at: now, ids: ids.clone() });
     }

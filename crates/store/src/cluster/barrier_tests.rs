@@ -1,4 +1,4 @@
-//! The barrier against a model of several gateways, whose every step may come late.
+//! The barrier, against a model of several gateways in which each step may come late.
 
 use proptest::prelude::*;
 
@@ -10,14 +10,14 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A gateway that is not the one which waits.
+/// A gateway other than the one that waits.
 #[derive(Default)]
 struct Gateway {
     lease: Duration,
-    /// What its tables have.
+    /// The revision of its tables.
     applied: u64,
     lease_until: Duration,
-    /// When the read began by which it is about to renew.
+    /// When the read began on which its next renewal is based.
     read: Option<Duration>,
     row: Option<usize>,
 }
@@ -25,7 +25,7 @@ struct Gateway {
 struct Row {
     peer: Peer,
     fenced: bool,
-    /// When it was renewed last, by the clock of the database: what a naive barrier trusts.
+    /// When it was renewed last, by the clock of the database. A naive barrier relies on it.
     renewed: Duration,
 }
 
@@ -48,7 +48,7 @@ enum Move {
     Pass(u64),
     /// A gateway reads the log and applies it.
     Read(usize),
-    /// It renews by what it read, or registers anew.
+    /// It renews after its last read, or registers anew.
     Renew(usize),
     Commit,
     Look,
@@ -58,7 +58,7 @@ impl World {
     fn new(gateways: usize, naive: bool) -> World {
         let mut world = World { now: ms(10_000), looked: ms(10_000), naive, ..World::default() };
         for at in 0..gateways {
-            // The second one has a longer lease than the one that waits.
+            // The second gateway has a longer lease than the one that waits.
             let lease = if at == 1 { TIMING.lease * 5 / 2 } else { TIMING.lease };
             world.gateways.push(Gateway { lease, ..Gateway::default() });
             world.act(&Move::Read(at));
@@ -118,7 +118,7 @@ impl World {
                 gateway.row = None;
             }
         }
-        // Its earlier rows are over.
+        // Its earlier rows are no longer needed.
         if let Some(row) = gateway.row {
             for (other, earlier) in self.rows.iter_mut().enumerate() {
                 if other != row
@@ -162,7 +162,7 @@ impl World {
                     let longest = self.gateways.iter().map(|one| one.lease).max().unwrap();
                     let stopped = Timing { lease: longest }.until_stopped();
                     let late = barrier.began() + TIMING.patience() + stopped;
-                    // One look fences, and another one ends it.
+                    // One look fences, and another one ends the wait.
                     assert!(self.now <= late + pauses, "{:?}", self.now - barrier.began());
                     for row in &mut self.rows {
                         if row.as_ref().is_some_and(|row| end.over.contains(&row.peer.id)) {
@@ -177,7 +177,7 @@ impl World {
         self.waiting = waiting;
     }
 
-    /// The gateways that answer by tables without a change that was acknowledged.
+    /// The gateways that answer from tables without a change that was acknowledged.
     fn wrong(&self) -> usize {
         let wrong = |gateway: &&Gateway| {
             self.now < gateway.lease_until && gateway.applied < self.acknowledged
@@ -192,7 +192,7 @@ impl World {
     }
 }
 
-/// A gateway reads, and comes to renew when its lease has long passed.
+/// A gateway reads the log, and renews when its lease has long passed.
 fn stalled_between_read_and_renewal() -> Vec<Move> {
     let mut moves = vec![Move::Read(0), Move::Commit];
     for _ in 0..30 {
@@ -216,7 +216,7 @@ fn a_gateway_that_stalls_is_waited_for_until_its_lease_is_over() {
 
 #[test]
 fn a_renewal_after_a_short_lease_fools_the_naive_barrier_only() {
-    // The lease of the row has passed, that of the read that is under way has not.
+    // The lease by the row has passed, but a lease from the read in progress has not.
     let moves = [
         Move::Pass(990),
         Move::Read(0),

@@ -1,5 +1,5 @@
-//! The log of changes. A mutation writes what it changed; every gateway reads what it has not
-//! applied, with the rows as they are now.
+//! The log of changes. A mutation writes which rows it changed. Every gateway reads the entries
+//! that it has not applied, with the rows as they are now.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -13,34 +13,36 @@ use crate::{StoreError, document_texts};
 use rerouter_base::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use rerouter_base::secret::SecretBytes;
 
-/// The channel that a mutation wakes other gateways by.
+/// The channel on which a mutation notifies other gateways.
 pub(super) const CHANGED: &str = "rerouter_changed";
-/// The channel by which a gateway tells that it has applied changes.
+/// The channel on which a gateway notifies others that it has applied changes.
 pub(super) const APPLIED: &str = "rerouter_applied";
 
-/// Revisions that are read at once.
+/// Maximum number of revisions that are read at once.
 const CHUNK: u64 = 256;
-/// How long changes are kept that every gateway has applied: one that starts may be behind.
+/// How long changes are kept after every gateway has applied them: a gateway that starts may be
+/// behind.
 pub(super) const KEPT: Duration = Duration::from_secs(3600);
 
 /// How far a gateway has applied the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogPosition {
     pub(super) rev: u64,
-    /// The mark of that revision; `None` if the log does not have it.
+    /// The random mark of that revision, which tells different histories of a database apart;
+    /// `None` if the log does not have the revision.
     pub(super) mark: Option<String>,
 }
 
-/// What the log has after a position.
+/// The part of the log after a position.
 #[derive(Debug)]
 pub(super) enum LogBatch {
     Changes {
         committed: Committed,
         position: LogPosition,
-        /// Whether there was nothing more.
+        /// Whether the log has nothing more.
         is_all: bool,
     },
-    /// The log does not continue what was applied: why not.
+    /// The log does not continue from the position, for this reason.
     Gap(&'static str),
 }
 
@@ -57,7 +59,7 @@ row! { "changes" =>
 }
 
 rerouter_base::words! {
-    /// What an entry is about.
+    /// The kind of row that an entry is about.
     enum LogSubject {
         User = "user",
         Key = "key",
@@ -71,7 +73,7 @@ rerouter_base::words! {
 word_columns! { LogSubject }
 
 impl LogSubject {
-    /// The table that its rows are in. Of documents only the live one matters.
+    /// The table of these rows; `None` for documents, of which only the live one matters.
     fn table(self) -> Option<&'static str> {
         match self {
             LogSubject::User => Some(UserRow::TABLE),
@@ -96,7 +98,7 @@ impl LogSubject {
         Ok((id, change))
     }
 
-    /// The change where there is no such row any more.
+    /// The change if the row no longer exists.
     fn gone(self, id: &str) -> Option<Change> {
         match self {
             LogSubject::User => Some(Change::UserDeleted(UserId::known(id))),
@@ -104,7 +106,7 @@ impl LogSubject {
             LogSubject::Session => Some(Change::SessionEnded(SessionId::known(id))),
             LogSubject::Agent => Some(Change::AgentDeleted(AgentId::known(id))),
             LogSubject::Node => Some(Change::NodeDeleted(NodeId::known(id))),
-            // None is ever deleted.
+            // Documents are never deleted.
             LogSubject::Document => None,
         }
     }
@@ -126,7 +128,7 @@ fn subject_of(change: &Change) -> (LogSubject, &str) {
     }
 }
 
-/// Writes what a mutation changed, in its transaction, and wakes the other gateways at its commit.
+/// Writes the changes of a mutation in its transaction, and wakes the other gateways at its commit.
 pub(crate) fn record(
     transaction: &Transaction<'_>,
     rev: u64,
@@ -142,12 +144,13 @@ pub(crate) fn record(
     notify(transaction, CHANGED)
 }
 
-/// Wakes those who listen, at the commit.
+/// Wakes the listeners of a channel, at the commit.
 pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<(), StoreError> {
     transaction.exists("SELECT pg_notify(?1, '')", &params![channel]).map(drop)
 }
 
-/// The newest position of the log. In a transaction that loads all rows, it is theirs.
+/// The newest position of the log. In a transaction that loads all rows, it is the position of
+/// these rows.
 pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition, StoreError> {
     let rev = transaction.revision()?;
     let mark = "SELECT mark FROM changes WHERE rev = ?1 AND seq = 0";
@@ -155,7 +158,7 @@ pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition, Store
     Ok(LogPosition { rev, mark })
 }
 
-/// Reads what follows a position, with the rows as this transaction sees them.
+/// Reads the entries after a position, and their rows as this transaction sees them.
 pub(super) fn read(
     transaction: &Transaction<'_>,
     from: &LogPosition,
@@ -179,8 +182,8 @@ pub(super) fn read(
 
 type Changed = Vec<(LogSubject, String)>;
 
-/// Checks that the entries continue what was applied, up to a revision without a gap. Returns what
-/// they are about, each once.
+/// Checks that the entries continue from a position, up to a revision without a gap. Returns the
+/// new position, and the subjects of the entries without duplicates.
 fn follow_on(
     from: &LogPosition,
     upto: u64,
@@ -190,7 +193,7 @@ fn follow_on(
     let (mut seen, mut changed) = (HashSet::new(), Vec::new());
     for entry in entries {
         if entry.rev == from.rev {
-            // Of a position without a mark nothing can be said.
+            // A position without a mark cannot be compared.
             if entry.seq == 0 && from.mark.as_ref().is_some_and(|mark| *mark != entry.mark) {
                 return Err("it has another history");
             }
@@ -245,8 +248,8 @@ fn rows_of(
     Ok(rows.chain(document).collect())
 }
 
-/// Deletes old changes that every gateway has applied; how many. The newest stays: it tells of
-/// which history it is.
+/// Deletes old changes that every gateway has applied. Returns how many it deleted. The newest
+/// change is kept, as its mark identifies the history.
 pub(super) fn prune(transaction: &Transaction<'_>) -> Result<usize, StoreError> {
     let delete = "DELETE FROM changes WHERE rev < (SELECT min(applied) FROM gateways)
                     AND at < CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) - ?1";

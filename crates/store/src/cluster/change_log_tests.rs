@@ -1,4 +1,4 @@
-//! Whether what was read continues what was applied.
+//! Whether entries continue from a position.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn a_gap_or_another_history_is_seen() {
         (6, vec![here.clone(), entry(6, 0, "a")]),
         (6, vec![here.clone(), entry(5, 0, "a")]),
         (5, vec![here.clone()]),
-        // The place itself is gone: it was pruned, or lost.
+        // The entry of the position is gone: it was pruned, or lost.
         (5, vec![entry(5, 0, "a")]),
         (4, vec![]),
         // The same number in another history.

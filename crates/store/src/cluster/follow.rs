@@ -1,6 +1,6 @@
 //! How a gateway follows the log and keeps its lease. Each round reads the log, applies it to the
-//! tables in memory and renews. The lease counts from before the read: whatever was committed
-//! later, this gateway does not know of.
+//! tables in memory and renews the lease. The lease counts from before the read, as this gateway
+//! does not know of later commits.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +19,8 @@ use crate::{StoreError, document_texts};
 use rerouter_base::clock::{since_boot, wrong_clock};
 use rerouter_base::id::GatewayId;
 
-/// After so many rounds with changes that no notification announced, one line of the log says so.
-/// The first may precede the connection that listens.
+/// Number of rounds that found changes without a notification, after which a warning is logged. The
+/// first such change may precede the connection that listens.
 const UNHEARD: u32 = 5;
 
 /// A gateway that follows the log.
@@ -28,10 +28,10 @@ pub(super) struct LogFollower {
     shared: Arc<ClusterState>,
     worker: Database,
     tables: Arc<dyn Follower>,
-    /// What the tables have; `None` before the first load, and where the log has a gap.
+    /// The position of the tables; `None` before the first load, and after a gap in the log.
     position: Option<LogPosition>,
     registration: Option<LiveRegistration>,
-    /// Rounds that found a change of which the database had not told.
+    /// Number of rounds that found a change for which the database had sent no notification.
     unheard: u32,
 }
 
@@ -41,7 +41,7 @@ struct LiveRegistration {
     is_renewed: bool,
 }
 
-/// All of the log that was there when a round began to read it for the last time.
+/// A complete read of the log, as of the time `began`.
 pub(super) struct LogRead {
     began: Duration,
     /// Whether other gateways may wait for what was applied.
@@ -57,8 +57,8 @@ impl LogFollower {
         LogFollower { shared, worker, tables, position: None, registration: None, unheard: 0 }
     }
 
-    /// Rounds up to the first lease. Each answer has little time, so that a connection that hangs
-    /// costs no lease; one slow answer must not end the start.
+    /// Runs rounds up to the first lease. Each answer has little time, so that a connection that
+    /// hangs costs no lease. One slow answer must not end the start.
     pub(super) async fn begin(&mut self) -> Result<(), StoreError> {
         let began = since_boot();
         loop {
@@ -81,7 +81,7 @@ impl LogFollower {
             let round = self.round().await;
             let pause = match &round {
                 Ok(true) => self.shared.jittered(self.shared.timing.heartbeat()),
-                // It lost its lease and can have another one at once.
+                // This gateway lost its lease and can have another one at once.
                 Ok(false) => Duration::ZERO,
                 Err(_) => self.shared.jittered(self.shared.timing.heartbeat() / 4),
             };
@@ -102,7 +102,7 @@ impl LogFollower {
         }
     }
 
-    /// One round. `false`: this gateway was fenced and has to register anew.
+    /// Runs one round. `false`: this gateway was fenced and has to register anew.
     pub(super) async fn round(&mut self) -> Result<bool, StoreError> {
         if let Some(twin) = &*self.shared.twin.load() {
             self.shared.authority.refuse();
@@ -124,14 +124,15 @@ impl LogFollower {
         self.renew(read).await
     }
 
-    /// Registers where that is due, and applies the whole log.
+    /// Registers if necessary, and applies the whole log.
     pub(super) async fn read(&mut self) -> Result<LogRead, StoreError> {
         let mut position = match self.position.clone() {
             Some(position) => position,
             None => self.load().await?,
         };
         if self.registration.is_none() {
-            // Before the log is read: a change that does not see this row is in what is read.
+            // This is done before the log is read: a change that does not see this row is in the
+            // entries that are read.
             self.register(position.rev).await?;
         }
         let mut is_news = false;
@@ -144,7 +145,7 @@ impl LogFollower {
                 LogBatch::Gap(why) => {
                     log::warn!("the log of changes does not go on from here, {why}: loading all");
                     self.position = None;
-                    // By tables that may be wrong nothing is answered.
+                    // Nothing may be answered from tables that may be wrong.
                     self.shared.authority.end();
                     position = self.load().await?;
                     is_news = true;
@@ -165,7 +166,7 @@ impl LogFollower {
         }
     }
 
-    /// Renews the lease by what was read. `false` if this gateway was fenced.
+    /// Renews the lease, based on a read of the log. `false` if this gateway was fenced.
     pub(super) async fn renew(&mut self, read: LogRead) -> Result<bool, StoreError> {
         let (Some(position), Some(registration)) = (&self.position, &mut self.registration) else {
             return Ok(false);
@@ -225,7 +226,7 @@ impl LogFollower {
         Ok(())
     }
 
-    /// Loads all rows into the tables. What is not among them leaves the tables.
+    /// Loads all rows into the tables. Other rows are removed from the tables.
     async fn load(&mut self) -> Result<LogPosition, StoreError> {
         let (reload, key) = (self.tables.reload(), self.shared.documents.clone());
         let load = self.worker.read(move |transaction| {

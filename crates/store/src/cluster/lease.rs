@@ -1,5 +1,5 @@
-//! The lease of a gateway: for how long the tables in memory may be believed. It is counted on a
-//! clock that goes on while the machine is suspended and that nobody sets.
+//! The lease of a gateway: how long the tables in memory can be relied on. Its clock continues
+//! while the machine is suspended, and nobody can set it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,18 +24,19 @@ impl Timing {
         self.lease / 5
     }
 
-    /// How long a change waits for a slow gateway before that loses its lease.
+    /// How long a change waits for a slow gateway before that gateway loses its lease.
     pub(super) fn patience(self) -> Duration {
         self.lease / 4
     }
 
-    /// From the moment at which a gateway can renew no more until it has certainly stopped.
+    /// Time from the moment at which a gateway can no longer renew until it has certainly stopped.
     pub(super) fn until_stopped(self) -> Duration {
         self.lease + self.margin()
     }
 }
 
-/// Whether this gateway may answer by its tables in memory. Cheap to ask; clones share it.
+/// Whether this gateway may answer from its tables in memory. The check is cheap; clones share the
+/// lease.
 #[derive(Clone, Debug)]
 pub struct Authority(Option<Arc<SharedLease>>);
 
@@ -43,9 +44,9 @@ pub struct Authority(Option<Arc<SharedLease>>);
 struct SharedLease {
     /// In nanoseconds since the machine was started; 0 without a lease.
     until_ns: AtomicU64,
-    /// It goes on without a lease, once it had its first.
+    /// Whether the gateway goes on without a lease, once it had its first lease.
     serves_stale: bool,
-    /// Not even then, until its next lease.
+    /// Whether the gateway must not answer, even with `serves_stale`, until its next lease.
     refused: AtomicBool,
 }
 
@@ -55,8 +56,8 @@ impl Authority {
         Authority(None)
     }
 
-    /// The lease of a gateway that shares its store. It has none so far. `serves_stale`: after its
-    /// first lease the gateway goes on without one.
+    /// The lease of a gateway that shares its store. The gateway has no lease yet. With
+    /// `serves_stale`, it goes on without a lease after its first one.
     pub(super) fn leased(serves_stale: bool) -> Self {
         let (until_ns, refused) = (AtomicU64::new(0), AtomicBool::new(false));
         Authority(Some(Arc::new(SharedLease { until_ns, serves_stale, refused })))
@@ -67,7 +68,7 @@ impl Authority {
         self.0.as_ref().is_none_or(|lease| lease.is_held(since_boot()))
     }
 
-    /// What is left of the lease; `None` where the store is not shared.
+    /// The rest of the lease; `None` if the store is not shared.
     pub fn left(&self) -> Option<Duration> {
         let until = self.0.as_ref()?.until_ns.load(Ordering::Acquire);
         Some(Duration::from_nanos(until).saturating_sub(since_boot()))
@@ -78,7 +79,7 @@ impl Authority {
         self.0.as_ref().is_some_and(|lease| lease.refused.load(Ordering::Acquire))
     }
 
-    /// Holds until this time since the machine was started.
+    /// Sets the end of the lease, as the time since the machine was started.
     pub(super) fn hold_until(&self, until: Duration) {
         self.set(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
         self.set_refused(false);
@@ -89,7 +90,7 @@ impl Authority {
         self.set(0);
     }
 
-    /// Ends the lease, also of one that goes on without, until the next one.
+    /// Ends the lease. Until the next lease nothing is answered, even with `serves_stale`.
     pub(super) fn refuse(&self) {
         self.set_refused(true);
         self.end();

@@ -1,14 +1,14 @@
-//! Several gateways on one PostgreSQL database: what is revoked by one of them is dead on all when
-//! the call returns. Each keeps all keys in memory, follows the log of changes, and answers only
-//! while it holds a lease. A change is acknowledged once every other gateway has applied it, or has
-//! no lease any more.
+//! Several gateways on one PostgreSQL database: a key that one of them revokes is invalid on all of
+//! them when the call returns. Each gateway keeps all keys in memory, follows the log of changes,
+//! and answers only while it holds a lease. A change is acknowledged once every other gateway has
+//! applied it, or has no lease any more.
 //!
-//! `lease.rs` has the clock, `follow.rs` the round that applies the log and renews, `barrier.rs`
-//! the wait of a change, and `reaper.rs` the search for dead gateways. These two do no input or
-//! output; `acknowledge.rs` does it for them. `peers.rs` and `change_log.rs` have the statements,
-//! `state.rs` what the tasks share.
-//! No lease depends on a wall clock. Each renewal tells a gateway the time of the database, by
-//! which all of them judge what has expired.
+//! `lease.rs` has the clock, `follow.rs` the round that applies the log and renews the lease,
+//! `barrier.rs` the wait of a change, and `reaper.rs` the search for dead gateways. The last two do
+//! no input or output; `acknowledge.rs` does it for them. `peers.rs` and `change_log.rs` have the
+//! statements, `state.rs` the state that the tasks share. No lease depends on a wall clock. With
+//! each renewal a gateway learns the time of the database, by which all gateways decide what has
+//! expired.
 
 mod acknowledge;
 mod barrier;
@@ -46,14 +46,14 @@ pub(super) use change_log::record;
 pub use lease::Authority;
 pub use peers::{GatewayIdentity, GatewayRow};
 
-/// Changes that may wait for other gateways at once.
+/// Maximum number of changes that wait for other gateways at once.
 const WAITING: usize = 1024;
 
 /// How a gateway joins the others.
 pub struct Joining {
     pub identity: GatewayIdentity,
     pub metrics: Metrics,
-    /// The server itself, where the store is reached through a pooler.
+    /// The server itself, if the store is reached through a pooler.
     pub url: Option<PostgresUrl>,
     pub lease: Duration,
     /// Whether it answers without a lease too.
@@ -66,7 +66,7 @@ pub struct Joining {
 pub(super) struct Cluster {
     shared: Arc<ClusterState>,
     asked: mpsc::Sender<Acknowledgement>,
-    /// For what people ask, and for the end.
+    /// A connection for queries of operators, and for the end of this gateway.
     database: Database,
     stopping: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -74,7 +74,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Loads the tables, registers, and follows the log from then on. Returns once this gateway has
-    /// its first lease. `documents` opens texts of documents.
+    /// its first lease. `documents` is the key that opens texts of documents.
     pub(super) async fn join(
         joining: Joining,
         url: PostgresUrl,
@@ -145,7 +145,7 @@ impl Cluster {
     }
 
     /// Waits until every other gateway has applied `rev`, or has no lease. Returns the names of
-    /// those that answer without one and have not applied it.
+    /// gateways that answer without a lease and have not applied `rev`.
     pub(super) async fn acknowledge(&self, rev: u64) -> Result<Vec<String>, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.asked.try_send(Acknowledgement { rev, reply }).map_err(StoreError::unavailable)?;
@@ -157,7 +157,7 @@ impl Cluster {
         self.database.read(peers::all).await
     }
 
-    /// Writes beside mutations.
+    /// Writes without waiting for mutations.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -172,7 +172,7 @@ impl Cluster {
         self.database.read(work).await
     }
 
-    /// Whether nobody else writes captures under the name of this data directory.
+    /// Whether no other process writes captures under the name of this data directory.
     pub(super) fn is_alone(&self) -> bool {
         self.shared.is_alone.load(Ordering::Acquire)
     }
@@ -184,7 +184,7 @@ impl Cluster {
     /// Ends the lease and takes this gateway off the list, so that no change waits for it.
     pub(super) async fn leave(&self) -> Result<(), StoreError> {
         self.stopping.send_replace(true);
-        // It must not register again after that.
+        // This gateway must not register again after it has left.
         while self.is_running() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -216,7 +216,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Runs the tasks on a thread of their own: a lease must not end because requests keep all workers
+/// Runs the tasks on a separate thread: a lease must not end because requests keep all workers
 /// busy.
 fn run(
     shared: &Arc<ClusterState>,

@@ -12,25 +12,26 @@ use crate::rows::stored::row;
 use crate::sql::{NOW, Row, Transaction, now, params};
 use rerouter_base::id::GatewayId;
 
-/// What a gateway has applied of this log. One that claims more than there is has another's.
+/// The revision up to which a gateway has applied this log. A gateway that claims more than the log
+/// has was reading another log.
 const APPLIED: &str = "CASE WHEN applied > (SELECT rev FROM state) THEN 0 ELSE applied END";
 
-/// What a gateway says of itself.
+/// How a gateway describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayIdentity {
     /// The name of the gateway, the same at each start on one data directory.
     pub instance: String,
-    /// Always the same in a data directory, also after an upgrade.
+    /// The name of the data directory. It never changes, even after an upgrade.
     pub directory: String,
-    /// Another one at each start; a later one is greater, by the clock of the database. Rows of
-    /// other processes may be of living gateways, also those of the same directory: it may have
-    /// been copied.
+    /// The name of the process, another one at each start; a later one is greater, by the clock of
+    /// the database. Other processes may belong to living gateways, even if they have the same
+    /// directory: it may have been copied.
     pub process: String,
     /// The name of its machine.
     pub name: String,
     /// The version of the program.
     pub version: String,
-    /// Where it listens.
+    /// The address where it listens.
     pub address: String,
 }
 
@@ -42,9 +43,9 @@ row! { "gateways" =>
         pub(super) directory: String,
         pub(super) process: String,
         pub(super) name: String,
-        /// How long its lease is; zero where its build does not say.
+        /// Duration of its lease; zero if its build does not report it.
         pub(super) lease: Duration,
-        /// It has applied all changes up to this one.
+        /// The revision up to which it has applied all changes.
         pub(super) applied: u64 = APPLIED,
         /// How often it renewed its lease.
         pub(super) renewals: u64,
@@ -54,7 +55,7 @@ row! { "gateways" =>
 }
 
 impl Peer {
-    /// The durations that it keeps, which may not be those of this gateway.
+    /// The durations that follow from this peer's lease, which may differ from `own`.
     pub(super) fn timing(&self, own: Timing) -> Timing {
         match self.lease.is_zero() {
             true => own,
@@ -72,24 +73,24 @@ row! { "gateways" =>
         pub name: String,
         pub version: String,
         pub address: String,
-        /// How long its lease is; zero where its build does not say.
+        /// Duration of its lease; zero if its build does not report it.
         pub lease: Duration,
         /// The revision of the routing document that it runs.
         pub document: String,
         pub serves_stale: bool,
-        /// It has applied all changes up to this one.
+        /// The revision up to which it has applied all changes.
         pub applied: u64,
         /// How many changes it has yet to apply.
         pub lag: u64 = "CAST((SELECT rev FROM state) - applied AS BIGINT)",
         /// Whether it must register anew before it can have a lease.
         pub fenced: bool,
-        /// Microseconds since the epoch, as the next one.
+        /// Microseconds since the epoch, like `renewed_at`.
         pub registered_at: i64,
         /// Its last renewal.
         pub renewed_at: i64,
-        /// Microseconds since then.
+        /// Microseconds since the last renewal.
         pub silent_us: i64 = concat!(now!(), " - renewed_at"),
-        /// By how many microseconds the clock of its machine was ahead of the store's then.
+        /// Microseconds by which the clock of its machine was ahead of the database's at that time.
         pub clock_ahead: i64,
     }
 }
@@ -125,8 +126,9 @@ pub(super) fn register(
     transaction.execute(&insert, &values).map(drop)
 }
 
-/// Renews a lease; the time of the database. `None` if the row is fenced or gone, or if this log
-/// lacks the change of that mark which was applied last: it may be that of another server.
+/// Renews a lease. Returns the time of the database. `None` if the row is fenced or gone, or if
+/// this log lacks the change that was applied last, with its mark: it may be the log of another
+/// server.
 pub(super) fn renew(
     transaction: &Transaction<'_>,
     id: &GatewayId,
@@ -144,7 +146,7 @@ pub(super) fn renew(
     transaction.int(&renew, &params![id, applied, document, mark, clock_ahead])
 }
 
-/// Deletes the earlier rows of this process. They are over: it has this lease instead.
+/// Deletes the earlier rows of this process, which the lease of `id` replaces.
 pub(super) fn forget_former(
     transaction: &Transaction<'_>,
     process: &str,
@@ -169,8 +171,8 @@ pub(super) fn others(
     transaction.rows(&Peer::select("WHERE process <> ?1"), &params![process], Peer::of)
 }
 
-/// Fences all other gateways that have not applied `rev`: they renew no more. Returns the ids of
-/// these and of those that were fenced before.
+/// Fences all other gateways that have not applied `rev`: they cannot renew their leases. Returns
+/// their ids, and the ids of those that were fenced before.
 pub(super) fn fence(
     transaction: &Transaction<'_>,
     process: &str,
@@ -196,7 +198,8 @@ pub(super) fn delete_fenced(
     Ok(())
 }
 
-/// Deletes the row of a dead gateway, unless it was renewed meanwhile; whether it did.
+/// Deletes the row of a dead gateway, unless it was renewed meanwhile. Returns whether it was
+/// deleted.
 pub(super) fn delete_dead(
     transaction: &Transaction<'_>,
     id: &str,

@@ -1,7 +1,7 @@
-//! Gateways that died: found by their silence, on the clock of the finder. A row that has not been
-//! renewed for a lease of its own since it was seen belongs to a gateway without a lease, if it is
-//! deleted in the state in which it was seen. And a gateway that runs on a copy of the data
-//! directory of another: segments of captures of both have the same numbers.
+//! Finds dead gateways by their silence, on the clock of this gateway. If a row was not renewed for
+//! one duration of its lease since it was seen, its gateway has no lease, provided that the row is
+//! deleted in the state in which it was seen. Also finds a gateway that runs on a copy of this data
+//! directory: the segments of captures of both would have the same numbers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,9 +20,9 @@ pub(super) struct Reaper {
 }
 
 impl Reaper {
-    /// Takes in the rows of the others, read before `now`. Returns those of gateways that are dead:
-    /// their ids, and the renewals that they must still have when they are deleted. `own`: this
-    /// gateway, and the one that it took over from.
+    /// Compares the rows of the other gateways, read before `now`, with the previous ones. Returns
+    /// the dead gateways: their ids, and the number of renewals that the row must still have when
+    /// it is deleted. `own` is this gateway, `predecessor` the process that it took over from.
     pub(super) fn look(
         &mut self,
         now: Duration,
@@ -30,7 +30,7 @@ impl Reaper {
         (own, predecessor): (&GatewayIdentity, &Predecessor),
         others: &[Peer],
     ) -> Vec<(String, u64)> {
-        // While the database was away nobody could renew: that is no sign of death.
+        // While the database was unreachable no gateway could renew, so that is no sign of death.
         if now >= self.looked + timing.lease / 2 {
             self.seen.clear();
         }
@@ -46,8 +46,8 @@ impl Reaper {
                     self.twin = Some(other.id.clone());
                 }
             }
-            // One that goes on without a lease has to be told dead by somebody who knows. Of the
-            // processes before this one the lock on the data directory tells it.
+            // A gateway that goes on without a lease may live although it is silent. Only for
+            // former processes of this data directory, the lock on it shows that they have ended.
             let may_be_dead = !other.serves_stale || (is_former && !predecessor.runs());
             if may_be_dead && now >= entry.1 + other.timing(timing).until_stopped() {
                 dead.push((other.id.clone(), other.renewals));
@@ -57,8 +57,8 @@ impl Reaper {
         dead
     }
 
-    /// The gateway that has run on the data directory of this one, or a copy, since before this one
-    /// started, and goes on.
+    /// The gateway that has run on the data directory of this gateway, or on a copy of it, since
+    /// before this one started, and still renews.
     pub(super) fn twin(&self) -> Option<&str> {
         self.twin.as_deref()
     }

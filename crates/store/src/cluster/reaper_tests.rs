@@ -1,4 +1,4 @@
-//! Who counts as dead.
+//! Which gateways count as dead.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const TIMING: Timing = Timing { lease: Duration::from_millis(1_000) };
 
-/// The gateway that looks.
+/// The gateway that searches.
 fn own() -> GatewayIdentity {
     GatewayIdentity {
         instance: "own".into(),
@@ -47,7 +47,7 @@ fn a_gateway_is_dead_when_it_was_silent_for_a_lease() {
         assert!(look(at, &[peer("a", 1), peer("b", at)]).is_empty());
     }
     assert_eq!(look(1_050, &[peer("a", 1), peer("b", 1_000)]), ["a1"]);
-    // A row that went and came back is another one.
+    // A row that vanished and came back counts as a new one.
     assert!(look(1_060, &[peer("b", 1_000)]).is_empty());
     assert!(look(1_100, &[peer("a", 1), peer("b", 1_000)]).is_empty());
 }
@@ -114,7 +114,7 @@ fn a_process_before_this_one_is_dead_when_it_is_silent_and_a_twin_when_it_is_not
     assert_eq!(look_at(1_200, 2), (0, Some("a".into())));
     assert_eq!(look_at(1_400, 2), (0, Some("a".into())));
     assert_eq!(look(1_600, &[]), (0, None), "it left");
-    // A later process is the one that refuses.
+    // A later process is no twin: it is the one that must not answer.
     let later = |renewals| Peer { process: "p4".into(), ..stale(renewals) };
     assert_eq!((look(1_800, &[later(1)]), look(2_000, &[later(2)])), ((0, None), (0, None)));
 }
@@ -124,8 +124,8 @@ fn before(id: &str, renewals: u64) -> Peer {
     Peer { directory: "own".into(), process: id.into(), ..peer(id, renewals) }
 }
 
-/// What is found in twenty looks, one each 100 ms: the dead, and a twin. `predecessor` ends at the
-/// look of that number.
+/// The dead gateways and the twin that are found in twenty looks, one every 100 ms. `predecessor`
+/// ends at the look number `end`.
 fn found(
     (predecessor, end): (Predecessor, u64),
     others: impl Fn(u64) -> Vec<Peer>,
@@ -145,7 +145,7 @@ fn found(
     (all.into_iter().collect(), reaper.twin().map(str::to_owned))
 }
 
-/// The process `p2`, which ends then.
+/// The predecessor `p2`, which ends at the look number `end`.
 fn until(end: u64) -> (Predecessor, u64) {
     (Predecessor::new(Some("p2".into())), end)
 }

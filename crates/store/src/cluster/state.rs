@@ -1,4 +1,4 @@
-//! What the tasks of a gateway share.
+//! The state that the tasks of a gateway share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -25,15 +25,16 @@ pub(super) struct ClusterState {
     pub(super) documents: SecretBytes,
     pub(super) random: Random,
     pub(super) metrics: Metrics,
-    /// The revision that the tables in memory have.
+    /// The revision of the tables in memory.
     pub(super) applied: watch::Sender<u64>,
     /// Wakes the follower of the log.
     pub(super) changed: Arc<Notify>,
-    /// Whether the database has ever told of a change.
+    /// Whether the database has ever sent a notification of a change.
     pub(super) heard: Arc<AtomicBool>,
-    /// Wakes those who wait for other gateways.
+    /// Wakes the tasks that wait for other gateways.
     pub(super) others_applied: Arc<Notify>,
-    /// The name of a gateway on a copy of the data directory: this one must not answer.
+    /// The name of another gateway on this data directory or a copy of it. While there is one, this
+    /// gateway must not answer.
     pub(super) twin: ArcSwapOption<String>,
     /// Whether no other gateway is listed with the data directory of this one, or a copy of it.
     pub(super) is_alone: AtomicBool,

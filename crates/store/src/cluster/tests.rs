@@ -51,7 +51,7 @@ impl Reload for Tables {
     fn finish(self: Box<Self>, _: u64) {}
 }
 
-/// A gateway whose rounds the test makes.
+/// A gateway whose rounds are run by the test.
 struct Stepped {
     follower: LogFollower,
     authority: Authority,
@@ -102,7 +102,7 @@ fn identity(name: &str) -> GatewayIdentity {
     GatewayIdentity {
         instance: name.to_owned(),
         directory: name.to_owned(),
-        // Before that of any gateway that runs by itself, to which joining adds the time.
+        // Lower than the names of gateways that run by themselves, which begin with a time.
         process: format!("0 {}", GatewayId::new(jiff::Timestamp::now(), &Random::System)),
         name: name.to_owned(),
         version: "1".to_owned(),
@@ -110,7 +110,7 @@ fn identity(name: &str) -> GatewayIdentity {
     }
 }
 
-/// A store that follows nobody.
+/// A store that has not joined the other gateways.
 async fn shared_store(url: &str) -> Store {
     let dir = DataDir::take(&tempfile::tempdir().unwrap().keep()).unwrap();
     let unlock = |_: &Opening<'_>| Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()));
@@ -139,7 +139,7 @@ async fn made(store: &Store) -> KeyId {
     row.id
 }
 
-/// What a wrong barrier trusts: that the lease of every gateway which is behind has passed, by the
+/// A wrong barrier: it waits until the lease of every gateway that is behind has passed, by the
 /// clock of the database.
 async fn naive(url: &str, rev: u64) {
     let behind = format!(
@@ -152,7 +152,7 @@ async fn naive(url: &str, rev: u64) {
     }
 }
 
-/// A gateway has read the log and does not renew until its row looks dead.
+/// A gateway has read the log, and does not renew until its row looks dead.
 async fn read_late(gateway: &mut Stepped) -> LogRead {
     assert!(gateway.round().await);
     tokio::time::sleep(LEASE * 8 / 10).await;
@@ -188,7 +188,7 @@ async fn a_pause_between_read_and_renewal_never_fools_this_barrier() {
             tokio::spawn(async move { store.acknowledge(rev).await })
         };
         naive(&url, committed.rev).await;
-        // It renews before the end of the wait, or after it.
+        // The gateway renews before the end of the wait, or after it.
         let renewed = gateway.follower.renew(read).await.unwrap();
         assert!(acknowledged.await.unwrap().unwrap().is_empty());
         assert!(!gateway.accepts(&id), "renewed: {renewed}");
@@ -202,7 +202,7 @@ async fn a_database_that_is_slow_for_a_moment_does_not_end_a_start() {
     let url = Server::shared().database().await;
     let _store = shared_store(&url).await;
     let mut gateway = Stepped::new(&url, "a");
-    // Longer than a transaction of the lease waits for a lock.
+    // The lock is held for longer than a transaction of the lease waits for it.
     let slow = "BEGIN; LOCK TABLE gateways; SELECT pg_sleep(3); COMMIT";
     let (locker, held) = (
         url.clone(),
@@ -243,7 +243,7 @@ async fn a_gateway_with_a_longer_lease_is_waited_for_as_long_as_that() {
     let id = made(&store).await;
     let mut gateway = Stepped::leased(&url, "a", LEASE * 2);
     assert!(gateway.round().await);
-    // Silent for a lease of the other.
+    // The gateway is silent for longer than the lease of the other gateway.
     tokio::time::sleep(LEASE * 12 / 10).await;
     let row = store.gateways().await.unwrap().into_iter().find(|row| row.name == "a").unwrap();
     assert_eq!((row.lease, row.fenced), (LEASE * 2, false));
@@ -266,7 +266,7 @@ async fn of_two_gateways_on_copies_of_a_data_directory_the_later_one_refuses() {
         tokio::time::sleep(LEASE / 5).await;
     }
     assert!(copy.authority().is_refused() && !gateway.authority.is_refused());
-    // The first one is still waited for.
+    // Changes still wait for the first gateway.
     let rev = other.revoke_key(&id, jiff::Timestamp::now()).await.unwrap().rev;
     let acknowledged = other.acknowledge(rev);
     tokio::pin!(acknowledged);
@@ -274,7 +274,7 @@ async fn of_two_gateways_on_copies_of_a_data_directory_the_later_one_refuses() {
     assert!(waits.is_err() && gateway.accepts(&id));
     assert!(gateway.round().await && !gateway.accepts(&id));
     acknowledged.await.unwrap();
-    // The first one ends; the other one may go on.
+    // The first gateway ends, so the other one may go on.
     drop(gateway);
     run(&url, "DELETE FROM gateways WHERE instance = 'a'").await;
     while !copy.authority().is_valid() || !copy.is_alone() {
@@ -341,7 +341,7 @@ async fn a_log_of_another_history_is_not_believed() {
     let mut gateway = Stepped::new(&url, "a");
     let (kept, lost) = (made(&store).await, made(&store).await);
     assert!(gateway.round().await && gateway.accepts(&lost));
-    // As after a fail-over that lost the last commit, where another one took its number.
+    // As after a fail-over that lost the last commit, and another commit took its number.
     let lose = format!(
         "DELETE FROM keys WHERE id = '{lost}'; DELETE FROM changes WHERE rev = 2; \
          UPDATE state SET rev = 1"
@@ -350,7 +350,7 @@ async fn a_log_of_another_history_is_not_believed() {
     let other = made(&store).await;
     assert!(gateway.round().await);
     assert!(!gateway.accepts(&lost) && gateway.accepts(&kept) && gateway.accepts(&other));
-    // One that was pruned away is read whole.
+    // A gateway that missed pruned changes reads all rows again.
     for _ in 0..3 {
         made(&store).await;
     }

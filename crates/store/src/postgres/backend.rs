@@ -10,10 +10,10 @@ use crate::sql::Transaction;
 use crate::steps::{self, Base};
 use crate::worker::Worker;
 
-/// How long PostgreSQL may take to accept a connection, and for each answer. The server gives up a
-/// statement before, at four fifths of it, and the wait for a lock at half of it.
+/// How long PostgreSQL may take to accept a connection, and for each answer. The server itself
+/// gives up a statement after four fifths of this time, and the wait for a lock after half of it.
 pub(crate) const DATABASE_ANSWER: Duration = Duration::from_secs(10);
-/// Maximum time of a change of the tables, for which gateways that start wait, and of a copy.
+/// Maximum time of a migration of the tables, for which starting gateways wait, and of a copy.
 const DATABASE_MIGRATION: Duration = Duration::from_secs(300);
 /// Longest wait before another try to connect to PostgreSQL: keys are served again soon after the
 /// database is back.
@@ -72,8 +72,8 @@ impl PostgresBackend {
     }
 }
 
-/// Makes the tables where they are missing, and fills them: `work` runs in one transaction, which
-/// commits if it succeeds, and may take its time.
+/// Creates missing tables, and fills them: `work` runs in one transaction, which commits if it
+/// succeeds, and may take its time.
 pub(crate) fn fill<T, E: From<StoreError>>(
     url: &PostgresUrl,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
@@ -86,7 +86,8 @@ pub(crate) fn fill<T, E: From<StoreError>>(
     session.transact(WRITE, first, work)
 }
 
-/// Reads an existing database without writing. `None` if it has no store yet, and one can be made.
+/// Reads an existing database without writing. `None` if it has no store yet and one can be
+/// created.
 pub(crate) fn look<T, E: From<StoreError>>(
     url: &PostgresUrl,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,

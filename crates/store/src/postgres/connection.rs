@@ -17,7 +17,7 @@ use crate::StoreError;
 /// The half of a connection that talks to the socket. It must be polled for the client to work.
 pub(crate) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// Connects to the first of the servers that takes writes.
+/// Connects to the first server that accepts writes.
 pub(crate) async fn connect(
     url: &PostgresUrl,
     patience: Duration,
@@ -25,7 +25,8 @@ pub(crate) async fn connect(
     let until = Instant::now() + patience;
     let mut failed = StoreError::unavailable("no server is named");
     for (index, left) in (0..url.servers()).zip((1..=url.servers()).rev()) {
-        // An equal part of what is left: one that fails at once leaves all of it.
+        // An equal part of the remaining time: a server that fails at once leaves its part to the
+        // others.
         let time = until.saturating_duration_since(Instant::now()) / left;
         let server = url.server(index, time);
         match answered(time, server.connect(url.tls.clone())).await {
@@ -36,7 +37,7 @@ pub(crate) async fn connect(
     Err(failed)
 }
 
-/// Waits for an answer. A connection on which none came must not be used again.
+/// Waits for an answer. If none comes in time, the connection must not be used again.
 pub(crate) async fn answered<T>(
     patience: Duration,
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
@@ -54,7 +55,8 @@ pub(super) async fn within<T>(
         .map_err(|_| StoreError::unavailable("PostgreSQL does not answer"))
 }
 
-/// Whether an error is the end of its connection: it is no answer of the server, or its last one.
+/// Whether a connection is lost after this error: the error is no answer of the server, or the
+/// server's last answer.
 pub(super) fn is_lost(error: &tokio_postgres::Error) -> bool {
     error.code().is_none_or(|code| code.code().starts_with("57P"))
 }
@@ -72,7 +74,7 @@ impl From<tokio_postgres::Error> for StoreError {
     }
 }
 
-/// The error with its causes. Of an error of the server its details are left out: they quote rows.
+/// The error with its causes. The details of an error of the server are left out: they quote rows.
 fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("PostgreSQL: {} ({})", error.message(), error.code().code());

@@ -1,4 +1,4 @@
-//! A connection of its own for one task, on a thread of its own: no other work delays it.
+//! A separate connection for one task, on a separate thread, so that no other work delays it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Database {
         Ok(Database(Worker::start(name, session)?))
     }
 
-    /// Writes once, on a connection that ends then. Blocking.
+    /// Writes once, on a connection that is closed afterwards. Blocking.
     pub(crate) fn once<T>(
         url: &PostgresUrl,
         patience: Duration,
@@ -31,7 +31,7 @@ impl Database {
         Session::new(url, patience)?.write(work)
     }
 
-    /// Reads in a transaction, all of one moment.
+    /// Reads a consistent snapshot in one transaction.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -39,7 +39,7 @@ impl Database {
         self.0.run(move |session| session.read(work)).await
     }
 
-    /// Writes in a transaction that waits for no mutation.
+    /// Writes in a transaction that does not wait for mutations.
     pub(crate) async fn write_beside<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,

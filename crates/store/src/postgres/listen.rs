@@ -1,5 +1,5 @@
-//! Notifications of the database. They only make things quick: whoever is woken looks by himself,
-//! and looks every now and then without being woken.
+//! Notifications of the database. They only save time: a task that is woken reads the database
+//! itself, and it also reads regularly without being woken.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::connection::{Wire, connect};
 use super::url::PostgresUrl;
 use crate::StoreError;
 
-/// Waits before another connection.
+/// Wait before another attempt to connect.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Wakes each of `wakes` on the notifications of its channel, until `stopping`. Every `check`, the
@@ -49,7 +49,7 @@ async fn hear(
     let channels: String = wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect();
     let checks = async {
         client.batch_execute(&channels).await?;
-        // What was told before is lost.
+        // Earlier notifications are lost.
         wakes.iter().for_each(|(_, wake)| wake.notify_one());
         loop {
             sleep(check).await;
@@ -65,7 +65,7 @@ async fn hear(
     }
 }
 
-/// Drives the connection, and wakes.
+/// Drives the connection, and wakes the listeners of its notifications.
 async fn take_in(
     wire: &mut Wire,
     wakes: &[(&'static str, Arc<Notify>)],

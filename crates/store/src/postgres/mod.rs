@@ -1,5 +1,5 @@
-//! PostgreSQL, which several gateways share. No other folder names `tokio-postgres`. Beside the
-//! tables of SQLite it has those of the gateways themselves.
+//! PostgreSQL, which several gateways share. Only this folder uses `tokio-postgres`. The database
+//! has the tables that SQLite has, and tables of the gateways themselves.
 
 mod backend;
 mod connection;

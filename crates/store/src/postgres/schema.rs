@@ -1,4 +1,5 @@
-//! Brings the tables in PostgreSQL to the last step. Gateways that start at once do it once.
+//! Brings the tables in PostgreSQL to the last step. If gateways start at the same time, one of
+//! them does it.
 
 use std::time::{Duration, Instant};
 
@@ -7,20 +8,21 @@ use crate::StoreError;
 use crate::sql::{NOW, Transaction};
 use crate::steps::{self, Base};
 
-/// How often a change of tables is tried again while a table is in use: a backup may take minutes.
+/// Maximum number of tries to change tables while one is in use: a backup may take minutes.
 const DATABASE_MIGRATION_TRIES: u32 = 600;
-/// Time between two of these, for those who wait behind them.
+/// Time between two tries, for transactions that wait behind them.
 const DATABASE_MIGRATION_PAUSE: Duration = Duration::from_secs(1);
-/// How long a gateway that starts waits for its database, and tries to get its first lease.
+/// How long a starting gateway waits for its database, and tries to get its first lease.
 pub(crate) const DATABASE_JOIN: Duration = Duration::from_secs(30);
 
-/// The first statements of a migration: one runs at a time. The number has no meaning, and is of
-/// no other program. Renewals of leases wait behind a lock of a table, which must not wait long.
+/// The first statements of a migration, so that one runs at a time. The number of the lock has no
+/// meaning, and no other program uses it. Lease renewals queue behind a migration that waits for a
+/// table, so it must not wait long.
 const LOCK: &str =
     "SELECT pg_advisory_xact_lock(7263480254919331447); SET LOCAL lock_timeout = '500ms'";
 
-/// Brings the tables to the last step. Tries again where a table is in use, as by a backup, and
-/// while a gateway holds a lease that could not go on beside it.
+/// Brings the tables to the last step. Tries again while a table is in use, as by a backup, and
+/// while a gateway holds a lease that could not work with the new tables.
 pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
     let mut tries = DATABASE_MIGRATION_TRIES;
     let (began, mut waits) = (Instant::now(), false);
@@ -45,10 +47,10 @@ pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
     }
 }
 
-/// The code of the error of a lock that was not had in time.
+/// The error code of a lock that was not acquired in time.
 const LOCK_TIMEOUT: &str = "(55P03)";
 
-/// Classes of errors that no wait for the server mends: of passwords, names, rights and locks.
+/// Classes of errors that stay however long one waits: passwords, names, rights and locks.
 const FINAL: [&str; 4] = ["(28", "(3D", "(42", LOCK_TIMEOUT];
 
 fn migrate(session: &mut Session) -> Result<(), StoreError> {
@@ -72,7 +74,7 @@ fn is_in_use(transaction: &Transaction<'_>) -> Result<bool, StoreError> {
     transaction.exists(&leased, &[])
 }
 
-/// Whether this user may make tables where there are none.
+/// Checks that this user may create tables.
 pub(super) fn can_make(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     let may = "SELECT 1 WHERE has_schema_privilege(current_schema(), 'CREATE')";
     match transaction.exists(may, &[])? {

@@ -1,6 +1,6 @@
-//! One connection with its transactions, for a thread that may block. A lost connection is made
-//! again by the next transaction. While the server cannot be reached, transactions fail at once
-//! until it is time for another try.
+//! One connection with its transactions, for a thread that may block. The next transaction replaces
+//! a lost connection. While the server cannot be reached, transactions fail at once until it is
+//! time for another try.
 
 use std::time::{Duration, Instant};
 
@@ -14,24 +14,24 @@ use crate::StoreError;
 use crate::sql::Transaction;
 use rerouter_base::id::Random;
 
-/// How long PostgreSQL waits for the next statement of a transaction, before it ends it: a gateway
-/// that was stopped must not hold the lock that all writes take.
+/// How long PostgreSQL waits for the next statement of a transaction before it ends the
+/// transaction: a gateway that was stopped must not hold the lock that all writes take.
 const DATABASE_IDLE: Duration = Duration::from_secs(2);
 /// First wait before another try to connect to PostgreSQL; it doubles.
 pub(super) const DATABASE_RETRY: Duration = Duration::from_millis(50);
 
 /// The mode of a transaction that writes: each statement sees what is committed.
 pub(super) const WRITE: &str = "READ COMMITTED, READ WRITE";
-/// The mode of a transaction that reads: all statements see one moment.
+/// The mode of a transaction that reads: all statements see the same snapshot.
 const READ: &str = "REPEATABLE READ, READ ONLY";
 
 /// How long a session waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// For a connection, and for each answer. The server gives up before, so that its reason is
-    /// known.
+    /// Longest wait for a connection, and for each answer. The server gives up earlier, so that its
+    /// reason is known.
     pub(crate) answer: Duration,
-    /// At most, between two tries to connect.
+    /// Longest wait between two tries to connect.
     pub(crate) retry: Duration,
 }
 
@@ -56,9 +56,9 @@ impl Session {
         Ok(Session { runtime, url, patience, client: None, failures: 0, due: None })
     }
 
-    /// Runs `work` in a transaction that writes, which commits if it succeeds. All of all gateways
-    /// run one after the other, because each locks the row of the revision first: each sees what
-    /// those before wrote, none deadlocks, and their order is that of their commits.
+    /// Runs `work` in a transaction that writes, which commits if it succeeds. These transactions
+    /// run one after the other for all gateways, because each first locks the row of the revision.
+    /// Each sees what earlier ones wrote, none deadlocks, and their order is that of their commits.
     pub(crate) fn write<T, E: From<StoreError>>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
@@ -66,8 +66,8 @@ impl Session {
         self.transact(WRITE, "SELECT rev FROM state FOR UPDATE", work)
     }
 
-    /// Runs `work` in a transaction that writes beside those of [`Session::write`]. It must keep to
-    /// tables of its own.
+    /// Runs `work` in a transaction that writes, and does not wait for those of [`Session::write`].
+    /// It must write other tables than they do.
     pub(crate) fn write_beside<T, E: From<StoreError>>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
@@ -75,7 +75,7 @@ impl Session {
         self.transact(WRITE, "", work)
     }
 
-    /// Runs `work` in a transaction that reads, all of one moment. A long result may take longer
+    /// Runs `work` in a transaction that reads a consistent snapshot. A long result may take longer
     /// than one answer.
     pub(crate) fn read<T, E: From<StoreError>>(
         &mut self,
@@ -92,8 +92,8 @@ impl Session {
         first: &str,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        // They end with the transaction: another client of a pooled connection does not get them.
-        // A gateway that stops in a transaction must not hold its locks for long.
+        // These settings end with the transaction: another client of a pooled connection does not
+        // get them. A gateway that stops in a transaction must not hold its locks for long.
         let answer = self.patience.answer.as_millis();
         let begin = format!(
             "START TRANSACTION ISOLATION LEVEL {mode};
@@ -147,7 +147,8 @@ impl Session {
         }
         match self.runtime.block_on(connect(&self.url, self.patience.answer)) {
             Ok((client, wire)) => {
-                // It ends with the client, or with the connection, which the client tells.
+                // This task ends with the client, or with the connection; the client then reports
+                // the loss.
                 self.runtime.spawn(async move { drop(wire.await) });
                 (self.failures, self.due) = (0, None);
                 Ok(client)
@@ -173,7 +174,7 @@ impl Session {
         self.due = Some((due, why));
     }
 
-    /// Runs statements without parameters and rows, in one round trip.
+    /// Runs statements that have no parameters and return no rows, in one round trip.
     fn simple(&self, client: &Client, statements: &str) -> Result<(), StoreError> {
         self.runtime.block_on(answered(self.patience.answer, client.batch_execute(statements)))
     }

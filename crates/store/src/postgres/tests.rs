@@ -1,4 +1,4 @@
-//! What the store promises, on PostgreSQL; and what only PostgreSQL asks for.
+//! The suite of the store on PostgreSQL, and tests that only PostgreSQL needs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -123,7 +123,8 @@ fn usage_of(user: &str, recipe: &str) -> UsageKey {
     }
 }
 
-/// A batch that was written though its answer was lost, and another one, by days and by the hour.
+/// A batch whose answer was lost is written again, then another batch is written: by day and by
+/// hour.
 #[tokio::test]
 async fn a_batch_of_usage_that_is_written_again_counts_once() {
     let bed = PostgresBed::new().await;
@@ -147,7 +148,7 @@ async fn a_batch_of_usage_that_is_written_again_counts_once() {
         store.write_spend_and_usage(Vec::new(), batch.clone()).await.unwrap_err();
         store.write_spend_and_usage(Vec::new(), batch.clone()).await.unwrap();
         assert_eq!(total(UsageInterval::Day).await, wanted);
-        // Its sums by the hour are batches of another writer.
+        // The sums by hour are batches of another writer.
         let number = batch.number.map(|number| BatchNumber { writer: -number.writer, ..number });
         let recent = UsageBatch { number, ..batch };
         faults.lose_answers(1);
@@ -157,7 +158,7 @@ async fn a_batch_of_usage_that_is_written_again_counts_once() {
     }
     let of_days = "SELECT writer, number FROM usage_batches WHERE writer > 0 ORDER BY writer";
     assert_eq!(servers::run(&bed.url, of_days).await, ["7|3", "8|1"]);
-    // What is of a process that ended long ago goes.
+    // The numbers of processes that ended long ago are deleted.
     let old = "UPDATE usage_batches SET at = at - 41 * 86400000000::bigint WHERE writer <> 7";
     servers::run(&bed.url, old).await;
     store.trim_shares(0, 0).await.unwrap();
@@ -179,15 +180,15 @@ async fn a_grant_whose_answer_was_lost_is_no_others() {
     faults.lose_answers(2);
     ask(1, 0, 60, 0).await.unwrap_err();
     ask(1, 0, 70, 0).await.unwrap_err();
-    // The one who asked knows of nothing.
+    // The caller does not know of its grants.
     assert_eq!(ask(1, 0, 50, 0).await.unwrap(), grant(50, 0));
     assert_eq!(ask(2, 0, 60, 0).await.unwrap(), grant(50, 50));
-    // What it gives back, though nobody hears of it.
+    // The holder gives back a part, but the answer is lost.
     faults.lose_answers(1);
     ask(1, 50, 10, 10).await.unwrap_err();
     assert_eq!(ask(2, 50, 90, 5).await.unwrap(), grant(90, 10));
     assert_eq!(ask(1, 10, 30, 10).await.unwrap(), grant(10, 90));
-    // And if nobody hears of it because it did not happen.
+    // There is no answer because the write did not happen.
     faults.fail_writes(1);
     ask(2, 90, 5, 5).await.unwrap_err();
     assert_eq!(ask(2, 5, 5, 5).await.unwrap(), grant(5, 10));
@@ -203,7 +204,7 @@ async fn a_grant_whose_answer_was_lost_is_no_others() {
 async fn a_migration_waits_for_a_backup_and_renewals_do_not_wait_for_it() {
     let bed = PostgresBed::new().await;
     bed.batch(&first_step(Base::Postgres)).await;
-    // As pg_dump holds it.
+    // Holds the lock that pg_dump takes.
     let dump = "BEGIN; LOCK TABLE gateways IN ACCESS SHARE MODE; SELECT pg_sleep(3); COMMIT";
     let url = bed.url.clone();
     let dump = tokio::spawn(async move { servers::run(&url, dump).await });
@@ -237,7 +238,7 @@ async fn the_schema_before_the_first_step_comes_forward_too() {
     assert!(matches!(refused, Err(StoreError::OtherSchema { found: 8, .. })), "{refused:?}");
 }
 
-/// A store that moves here is copied by the places of its columns.
+/// A migration copies rows by the positions of their columns.
 #[tokio::test]
 async fn the_tables_of_accounts_are_those_of_sqlite() {
     let (postgres, sqlite) = (PostgresBed::new().await, SqliteBed::new().await);
@@ -289,7 +290,7 @@ async fn writes_of_all_stores_are_one_after_the_other() {
     let (first, second) = join(first, second).await;
     let stores = [first.unwrap().0, second.unwrap().0];
     let random = Random::seeded(2);
-    // A name that is taken is found by looking, so that one of two creations must see the other.
+    // A taken name is found by a query, so one of two creations must see the other.
     for round in 0..20 {
         let email = format!("{round}@b.c");
         let [a, b] = stores.each_ref().map(|store| store.create_user(user(&email, &random)));
@@ -315,7 +316,7 @@ async fn a_transaction_with_a_failed_statement_is_not_told_as_committed() {
     let done = session(&url, |session| {
         session.write_beside(|transaction| {
             transaction.execute("CREATE TABLE t (n BIGINT)", &[])?;
-            // Somebody forgets the error.
+            // The caller ignores the error.
             let _ignored = transaction.execute("INSERT INTO missing VALUES (1)", &[]);
             Ok::<_, StoreError>(())
         })?;
@@ -383,7 +384,8 @@ async fn a_lost_connection_is_made_again_without_an_error() {
     assert!(store.healthy().await);
 }
 
-/// A way to the database that can be cut, as a network is: nothing is refused, and nothing arrives.
+/// A proxy to the database that can be cut, as a network is: nothing is refused, and nothing
+/// arrives.
 struct Way {
     address: SocketAddr,
     cut: Arc<AtomicBool>,
@@ -442,7 +444,7 @@ async fn a_database_that_cannot_be_reached_is_told_in_time_and_used_again() {
         let start = Instant::now();
         assert!(matches!(session.read(one), Err(StoreError::Unavailable(_))));
         let first = start.elapsed();
-        // The next try connects anew, and then none is made for a while.
+        // The next try connects anew and fails. Then no try is made for a while.
         assert!(matches!(session.read(one), Err(StoreError::Unavailable(_))));
         let start = Instant::now();
         assert!(matches!(session.read(one), Err(StoreError::Unavailable(_))));

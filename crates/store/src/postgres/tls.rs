@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL, with as much checked as the URL asks for.
+//! TLS to PostgreSQL, with the checks that the URL asks for.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,9 +18,9 @@ use rerouter_base::bounds;
 /// What is checked of the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verification {
-    /// Nothing: it protects from those who only listen.
+    /// Nothing: TLS then protects only from those who listen.
     Nothing,
-    /// That a known authority issued it, for whichever name.
+    /// That a known authority issued it, for any name.
     Authority,
     /// Its authority and its name.
     Full,
@@ -87,11 +87,11 @@ fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     found.map_err(|_| "`sslrootcert` is not PEM".to_owned())
 }
 
-/// Checks less than TLS wants, because `sslmode` says so. The handshake's signature is checked in
-/// each case: the server has the key of its certificate.
+/// Checks less than TLS usually does, because `sslmode` says so. The signature of the handshake is
+/// always checked: it shows that the server has the key of its certificate.
 #[derive(Debug)]
 struct PartialVerifier {
-    /// Its authorities; without them any certificate will do.
+    /// The trusted authorities; without them any certificate is accepted.
     roots: Option<RootCertStore>,
     provider: Arc<CryptoProvider>,
 }

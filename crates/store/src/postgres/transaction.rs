@@ -1,5 +1,5 @@
-//! The statements of a transaction. Each is sent unnamed with its parameters, in one round trip:
-//! poolers that give a connection to another client after each transaction need no more.
+//! The statements of a transaction. Each is sent unnamed with its parameters, in one round trip. So
+//! they work through a pooler that gives a connection to another client after each transaction.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -47,7 +47,7 @@ impl<'a> PostgresTransaction<'a> {
         Ok(usize::try_from(rows).unwrap_or(usize::MAX))
     }
 
-    /// Calls `take` with each row as it comes. `take` runs no statement.
+    /// Calls `take` with each row as it arrives. `take` must not run a statement.
     pub(crate) fn each(
         &self,
         sql: &str,
@@ -121,7 +121,7 @@ impl<'a> PostgresRow<'a> {
     }
 }
 
-/// A number of any integer type, or a truth as 1 or 0.
+/// A number of any integer type, or a boolean as 1 or 0.
 struct Whole(i64);
 
 impl<'a> FromSql<'a> for Whole {
@@ -143,14 +143,14 @@ impl<'a> FromSql<'a> for Whole {
 struct Parameter<'a>(Value<'a>);
 
 impl fmt::Debug for Parameter<'_> {
-    /// The driver asks for it. Values are secret.
+    /// The driver requires `Debug`. Values are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Parameter")
     }
 }
 
 impl Parameter<'_> {
-    /// Its type; the server infers that of a NULL.
+    /// Its type; the server infers the type of a NULL.
     fn kind(&self) -> Type {
         match self.0 {
             Value::Null => Type::UNKNOWN,
@@ -182,8 +182,8 @@ impl ToSql for Parameter<'_> {
     to_sql_checked!();
 }
 
-/// A text as PostgreSQL can hold it, without NUL. A client may choose one, for instance in the name
-/// of a model, and would fail a batch that counts for others too.
+/// A text without NUL characters, which PostgreSQL cannot store. A client may send one, for
+/// instance in the name of a model, and it would fail a batch that has data of others too.
 pub(crate) fn storable(text: &str) -> Cow<'_, str> {
     match text.contains('\0') {
         true => text.replace('\0', "\u{fffd}").into(),

@@ -46,7 +46,7 @@ pub struct PostgresUrl {
 pub enum StoreUrlError {
     /// The URL itself is wrong.
     Url(&'static str),
-    /// This machine lacks what it names.
+    /// This machine lacks something that the URL needs.
     Machine(String),
 }
 
@@ -90,14 +90,14 @@ impl PostgresUrl {
         Ok(PostgresUrl { config: config.into(), tls, verification })
     }
 
-    /// How many servers there are to try, one after the other. The driver tries them itself, but
-    /// waits for ever for one that connects and then says nothing.
+    /// Number of servers to try, one after the other. The driver could try them itself, but waits
+    /// forever for a server that accepts the connection and then does not answer.
     pub(super) fn servers(&self) -> u32 {
         let count = self.config.get_hosts().len().max(self.config.get_hostaddrs().len());
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The configuration with one of its servers only, for which there is so much time.
+    /// The configuration for one of its servers, with at most `time` to connect.
     pub(super) fn server(&self, index: u32, time: Duration) -> Config {
         let (all, index) = (&self.config, index as usize);
         let mut config = Config::new();
@@ -128,8 +128,8 @@ impl PostgresUrl {
         config
     }
 
-    /// Whether somebody on the network between could read or change what is sent: the server is on
-    /// another machine, and its certificate and name are not checked.
+    /// Whether others on the network could read or change what is sent: the server is on another
+    /// machine, and its certificate and name are not checked.
     pub(crate) fn is_exposed(&self) -> bool {
         let local = |host: &Host| match host {
             Host::Unix(_) => true,
@@ -152,7 +152,7 @@ struct TlsParameters {
 }
 
 impl TlsParameters {
-    /// What libpq does for each word.
+    /// What libpq does for each value of `sslmode`.
     fn tls(&self) -> Result<(SslMode, Verification), StoreUrlError> {
         Ok(match (self.mode.as_deref().unwrap_or("prefer"), &self.authorities) {
             ("disable", _) => (SslMode::Disable, Verification::Nothing),
@@ -170,7 +170,8 @@ impl TlsParameters {
     }
 }
 
-/// The URL without the parameters that the driver does not know, and those.
+/// Splits a URL: the URL without the parameters that the driver does not know, and these
+/// parameters.
 fn split_parameters(url: &str) -> Result<(String, TlsParameters), StoreUrlError> {
     let mut ours = TlsParameters::default();
     // The driver takes everything before the first `@` for user and password.
@@ -188,7 +189,7 @@ fn split_parameters(url: &str) -> Result<(String, TlsParameters), StoreUrlError>
             // The system's authorities, which are the default.
             "sslrootcert" if value == "system" => {}
             "sslrootcert" => ours.authorities = Some(decoded().into()),
-            // No other server is ever used.
+            // Only such servers are ever used.
             "target_session_attrs" if ["read-write", "primary"].contains(&value) => {}
             name if PARAMETERS.contains(&name) => kept.push(pair),
             _ => return Err(StoreUrlError::Url("has a parameter that is not supported")),

@@ -57,7 +57,7 @@ fn each_word_of_sslmode_says_what_is_checked() {
     ] {
         let parsed = PostgresUrl::parse(&format!("postgres://u:p@db.example.com/r{words}"));
         let url = match parsed {
-            // This machine may have no authorities of its own.
+            // This machine may have no certificate authorities installed.
             Err(StoreUrlError::Machine(why)) if verification != Nothing => {
                 assert!(why.contains("sslrootcert"), "{why}");
                 continue;

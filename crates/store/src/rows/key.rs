@@ -1,4 +1,4 @@
-//! The row of a key, and what changes one.
+//! The row of a key, and the types of its changes.
 
 use std::collections::BTreeMap;
 
@@ -67,14 +67,15 @@ pub struct NewSecret {
     pub grace_ends: Option<Timestamp>,
 }
 
-/// What a change of a key was decided on. The change is refused if one of these changed since.
+/// The keys, with their generations, on which the decision about a change was based. The change is
+/// refused if one of these keys changed since.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The generation of the key that is changed.
     pub generation: u32,
     /// The key of the caller, with its generation.
     pub by: Option<(KeyId, u32)>,
-    /// The key that made it, with its generation, if that one's limits bound the change.
+    /// The key that made it, with its generation, if the limits of that key restrict the change.
     pub maker: Option<(KeyId, u32)>,
 }
 
@@ -84,13 +85,13 @@ pub struct KeyChange {
     pub name: Option<String>,
     pub metadata: Option<BTreeMap<String, String>>,
     pub labels: Option<BTreeMap<String, String>>,
-    /// No descendant keeps wider limits.
+    /// The new limits. No descendant keeps wider limits.
     pub limits: Option<Limits>,
     pub status: Option<KeyStatus>,
-    /// Earlier than before. No descendant expires later.
+    /// A new expiry, earlier than before. No descendant expires later.
     pub expires_at: Option<Timestamp>,
-    /// When an authenticated caller vouched for a key that was made while AGENT was open. From then
-    /// on it is like any other key.
+    /// When an authenticated caller vouched for a key that was made while the AGENT interface was
+    /// open. From then on it is like any other key.
     pub vouched_at: Option<Timestamp>,
 }
 
@@ -125,7 +126,7 @@ row! { "keys" shows id, interface, owner, revoked_at =>
         /// on.
         pub generation: u32,
         pub previous: Option<PreviousSecret> = "previous_digest, previous_expires_at",
-        /// Made by an anonymous caller while AGENT was open.
+        /// Whether an anonymous caller made it while the AGENT interface was open.
         pub made_open: bool,
         /// The user who made it.
         pub maker: Option<UserId>,

@@ -19,13 +19,13 @@ row! { "nodes" shows id, generation =>
         pub name: String,
         /// Patterns of the models that it may serve.
         pub models: Vec<String>,
-        /// The only endpoint that it may register. If none is set: one at the address that it
-        /// registers from.
+        /// The only endpoint that it may register. Without it, the node may register an endpoint at
+        /// the address from which it registers.
         pub endpoint: Option<String>,
         /// Counts its secrets, from 1.
         pub generation: u32,
         pub secret: Vec<u8>,
-        /// Valid until the present secret is used.
+        /// Valid until the current secret is used.
         pub previous: Option<PreviousNodeSecret> = "previous, previous_expires_at",
         pub created_at: Timestamp,
         /// When it last got another secret.
@@ -35,7 +35,7 @@ row! { "nodes" shows id, generation =>
 }
 
 pair! {
-    /// The secret of the generation before.
+    /// The secret of the previous generation.
     #[derive(Clone, PartialEq, Eq)]
     pub struct PreviousNodeSecret {
         pub secret: Vec<u8>,
@@ -59,7 +59,7 @@ pub struct Registration {
     pub ended: bool,
     pub version: String,
     pub endpoint: String,
-    /// The credential that it wants from the gateway, sealed.
+    /// The credential that the gateway has to send to the node, sealed.
     pub api_key: Option<Vec<u8>>,
     pub models: Vec<NodeModel>,
     /// Requests that it accepts at once.

@@ -12,7 +12,7 @@ row! { "sessions" shows id, user =>
         pub user: UserId = "\"user\"",
         /// Digest of the cookie's value.
         pub cookie_digest: [u8; 32],
-        /// Digest of the Bearer token, another secret.
+        /// Digest of the Bearer token, which differs from the cookie's value.
         pub token_digest: [u8; 32],
         pub created_at: Timestamp,
         pub expires_at: Timestamp,

@@ -1,4 +1,5 @@
-//! A row names its table and its columns once. What reads, inserts and replaces it comes from that.
+//! Rows of tables. A row names its table and its columns once; the code that reads, inserts and
+//! replaces it is generated from that.
 
 use crate::StoreError;
 use crate::columns::{Column, Columns, Written};
@@ -7,7 +8,7 @@ use crate::sql::{Row, Transaction, Value, params};
 /// A row of a table. The macro `row!` implements it.
 pub(crate) trait Stored: Sized {
     const TABLE: &'static str;
-    /// In the order of the table. The columns of one field stand in one text.
+    /// The columns in the order of the table. Several columns of one field are in one text.
     const COLUMNS: &'static [&'static str];
 
     fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError>;
@@ -19,16 +20,16 @@ pub(crate) trait Stored: Sized {
         Self::read(&mut Columns::new(row))
     }
 
-    /// Selects rows that this text describes: conditions, order, limit.
+    /// A statement that selects rows. `which` has the conditions, the order and the limit.
     fn select(which: &str) -> String {
         format!("SELECT {} FROM {} {which}", Self::COLUMNS.join(", "), Self::TABLE)
     }
 }
 
-/// Makes a struct a row: `row! { "table" => pub struct Name { … } }`. A field has the column of its
-/// name, or the columns that it names: `pub field: Type = "one, two"`. A row that is only read may
-/// have expressions there. A row with secrets names the fields that its `Debug` shows:
-/// `row! { "table" shows id => …`.
+/// Implements [`Stored`] for a struct: `row! { "table" => pub struct Name { … } }`. A field has the
+/// column of its name, or the columns that it names: `pub field: Type = "one, two"`. A row that is
+/// only read may have expressions there. A row with secrets names the fields that its `Debug`
+/// shows: `row! { "table" shows id => …`.
 macro_rules! row {
     ($table:literal $(shows $($shown:ident),+)? => $(#[$meta:meta])* $vis:vis struct $name:ident {
         $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $kind:ty $(= $columns:expr)?,)*
@@ -69,7 +70,7 @@ macro_rules! row {
 }
 pub(crate) use row;
 
-/// A struct of two columns, which are NULL together where it is optional.
+/// Defines a struct of two columns. In an `Option`, both are NULL together.
 macro_rules! pair {
     ($(#[$meta:meta])* pub struct $kind:ident {
         pub $one:ident: $of_one:ty,
@@ -113,7 +114,7 @@ macro_rules! column {
 }
 pub(crate) use column;
 
-/// A field of a row, with the columns that it has.
+/// A field of a row, which has one or more columns.
 pub(crate) trait Field: Sized {
     fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError>;
 

@@ -16,20 +16,21 @@ use super::connection::{Durability, checkpoint, discard_log, open, open_to_look,
 use super::transaction::SqliteTransaction;
 
 const FILE: &str = "accounts.db";
-/// Prepared statements that a connection keeps: all that the store has.
+/// Number of prepared statements that a connection keeps: enough for all of the store.
 const STATEMENTS: usize = 128;
 
 /// The threads of `accounts.db`.
 pub(crate) struct SqliteBackend {
     writer: Worker<Connection>,
     reader: Worker<Connection>,
-    /// A commit failed, and what it wrote to the log could not be discarded yet.
+    /// Whether a commit failed and its part of the log could not be discarded yet.
     commit_failed: Arc<AtomicBool>,
 }
 
 impl SqliteBackend {
-    /// Opens or makes the file in `dir`. `unlock` runs in a transaction, which commits if it
-    /// succeeds. It also returns whether it replaced what no file may hold any longer. Blocking.
+    /// Opens or creates the file in `dir`. `unlock` runs in a transaction, which commits if it
+    /// succeeds. It also returns whether it replaced data that must not remain in any file.
+    /// Blocking.
     pub(crate) fn open<T, E: From<StoreError>>(
         dir: &Path,
         unlock: impl FnOnce(&Transaction<'_>) -> Result<(T, bool), E>,
@@ -38,7 +39,8 @@ impl SqliteBackend {
         let mut connection = open_current(dir)?;
         let (unlocked, replaced) = write(&mut connection, unlock, &mut false)?;
         if replaced && let Err(error) = checkpoint(&mut connection) {
-            // What replaced it is durable, so the start goes on. A later checkpoint does it.
+            // The new wrapping is durable, so the start goes on. A later checkpoint removes the
+            // previous one.
             log::warn!("the previous wrapping of the root key may still be in {FILE}: {error}");
         }
         let reader = open_to_read(&path)?;
@@ -73,7 +75,7 @@ impl SqliteBackend {
             }
             let mut committing = false;
             let done = write(connection, work, &mut committing);
-            // Without room on the disk the end of the commit was not written.
+            // If the disk was full, the end of the commit was not written.
             let may_be_whole = committing && !matches!(done, Ok(_) | Err(StoreError::Full(_)));
             if may_be_whole {
                 commit_failed.store(true, Ordering::Release);
@@ -108,16 +110,16 @@ impl SqliteBackend {
     }
 }
 
-/// Opens or makes the file in `dir`, and brings it to the last step: on a copy, which then takes
-/// its place.
+/// Opens or creates the file in `dir`, and brings it to the last step. That is done on a copy,
+/// which then replaces the file.
 pub(crate) fn open_current(dir: &Path) -> Result<Connection, StoreError> {
     let (path, next) = (dir.join(FILE), dir.join("accounts.db-next"));
     let mut file = open(&path, Durability::Full)?;
-    // An existing file is not written to: a start needs no room on the disk.
+    // A file that has all steps is not written to, so a start needs no space on the disk.
     if read(&mut file, |transaction| steps::is_current(transaction, Base::Accounts))? {
         return Ok(file);
     }
-    // Its log would be taken for that of the next one.
+    // The log of this file would be taken for the log of its replacement.
     let mode = |row: &Row<'_>| row.get::<_, String>(0);
     if file.pragma_update_and_check(None, "journal_mode", "DELETE", mode)? != "delete" {
         return Err(StoreError::unavailable(format_args!("another process reads {FILE}")));
@@ -166,7 +168,7 @@ fn write<T, E: From<StoreError>>(
     Ok(done)
 }
 
-/// Runs `work`, which only reads, on one state of the database.
+/// Runs `work`, which only reads, on a consistent snapshot of the database.
 fn read<T, E: From<StoreError>>(
     connection: &mut Connection,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,

@@ -1,4 +1,4 @@
-//! Copies of databases that another process may be writing to, each as of one moment.
+//! Copies of databases that another process may be writing to, each a consistent snapshot.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +12,8 @@ use super::super::StoreError;
 use super::capture_file::{drop_segments, segment_numbers};
 use super::connection::open_to_read;
 
-/// Tries of `rerouter backup` on a busy database, or on a list of segments that changes.
+/// Maximum number of tries of `rerouter backup` on a busy database, or on a list of segments that
+/// changes.
 const BACKUP_TRIES: usize = 50;
 /// Wait between these tries.
 const BACKUP_WAIT: Duration = Duration::from_millis(100);
@@ -28,7 +29,7 @@ pub fn copy_accounts(from: &Path, to: &Path) -> Result<(), StoreError> {
     close_checked(copy(&from.join(ACCOUNTS), &to)?, &to)
 }
 
-/// Closes a copy that is not damaged.
+/// Checks a copy and closes it; [`StoreError::Damaged`] if it is damaged.
 pub(super) fn close_checked(copy: Connection, path: &Path) -> Result<(), StoreError> {
     let check: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if check == "ok" { close(copy, path) } else { Err(StoreError::Damaged(check)) }
@@ -52,7 +53,7 @@ pub fn drop_segments_of_copy(to: &Path, gone: &[i64]) -> Result<(), StoreError> 
 }
 
 /// Copies in one step, within one read transaction: with more steps, each write in between would
-/// start it again.
+/// restart the copy.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<Connection, StoreError> {
     let source = open_to_read(from)?;
     File::options().create_new(true).write(true).mode(0o600).open(to)?;

@@ -16,10 +16,11 @@ use super::capture_insert::insert;
 use super::connection::{BUSY, Durability, checkpoint, open, open_to_read};
 use super::transaction::SqliteTransaction;
 
-/// Bytes of an index that is checked whole at the start; of a larger one only the length is.
+/// Maximum size of an index that is checked whole at the start. Of a larger index only the length
+/// is checked.
 const INDEX_CHECK: u64 = 64 << 20;
 
-/// Pages that an index without captures takes at most.
+/// Maximum number of pages of an index without captures.
 const EMPTY_PAGES: u64 = 32;
 
 /// The threads of the index.
@@ -29,8 +30,8 @@ pub(crate) struct CaptureDatabase {
 }
 
 impl CaptureDatabase {
-    /// Opens or makes the file in `dir`. One that another process writes to as well is believed:
-    /// its log is never empty, and it must not be moved. Blocking.
+    /// Opens or creates the file in `dir`. With `in_use`, another process writes to the file too.
+    /// It is not checked then, as its log is never empty, and as it must not be moved. Blocking.
     pub(crate) fn open(dir: &Path, in_use: bool) -> Result<Self, StoreError> {
         let path = dir.join("captures.db");
         let index = match in_use {
@@ -47,7 +48,7 @@ impl CaptureDatabase {
         })
     }
 
-    /// Reads one state of the index, beside the writer.
+    /// Reads a consistent snapshot of the index, without waiting for writes.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -73,8 +74,7 @@ impl CaptureDatabase {
         self.writer.run(work).await
     }
 
-    /// Inserts captures and updates their segment: all or none. `between` is called every few
-    /// rows.
+    /// Inserts captures and updates their segment, all or none. `between` is called every few rows.
     pub(crate) async fn insert(
         &self,
         faults: Faults,
@@ -108,12 +108,12 @@ impl CaptureDatabase {
         self.reader.run(work).await
     }
 
-    /// Empties the write-ahead log, in which deleted rows stay until then. Returns whether that
-    /// worked: a reader may be in the way.
+    /// Empties the write-ahead log, in which deleted rows stay until then. Returns `false` if a
+    /// reader was in the way.
     pub(crate) async fn empty_log(&self, faults: Faults) -> Result<bool, StoreError> {
         let work = move |connection: &mut Connection| {
             faults.before_append()?;
-            // It does not wait for a reader: captures would wait with it.
+            // This does not wait for a reader, because captures would wait too.
             connection.busy_timeout(Duration::ZERO)?;
             let busy: rusqlite::Result<i64> =
                 connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
@@ -129,8 +129,8 @@ impl CaptureDatabase {
     }
 }
 
-/// Opens or creates the index. A damaged one is moved to `captures-damaged-<n>/`, and with it the
-/// segments: only this index holds the keys of their captures. Captures begin anew then.
+/// Opens or creates the index. A damaged one is moved to `captures-damaged-<n>/` together with the
+/// segments, as only this index holds the keys of their captures. Then an empty index is created.
 fn open_index(path: &Path) -> Result<Connection, StoreError> {
     match open_checked(path) {
         Err(StoreError::Damaged(why)) => {
@@ -169,7 +169,7 @@ fn open_checked(path: &Path) -> Result<Connection, StoreError> {
     Ok(index)
 }
 
-/// In place, in one transaction: an existing file that has all steps is not written to.
+/// This happens in place, in one transaction. A file that has all steps is not written to.
 fn bring_up(index: &mut Connection) -> Result<(), StoreError> {
     change(index, true, |transaction| {
         let transaction = Transaction::Sqlite(SqliteTransaction(transaction));
@@ -188,7 +188,7 @@ fn set_aside(path: &Path, why: &str) -> Result<(), StoreError> {
         aside.display()
     );
     std::fs::create_dir(&aside)?;
-    // The index last: a start that breaks off here finds it damaged once more.
+    // The index is moved last: a start that breaks off here finds it damaged once more.
     for name in ["captures", "captures.db-wal", "captures.db-shm", "captures.db"] {
         match std::fs::rename(path.with_file_name(name), aside.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
@@ -198,14 +198,14 @@ fn set_aside(path: &Path, why: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Segments of the index in a copy that no process has open.
+/// Numbers of the segments in a copy of the index that no process has open.
 pub(super) fn segment_numbers(connection: &Connection) -> Result<Vec<i64>, StoreError> {
     let mut statement = connection.prepare("SELECT number FROM segments ORDER BY number")?;
     let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
 }
 
-/// Deletes segments and their captures in such a copy.
+/// Deletes segments and their captures in a copy that no process has open.
 pub(super) fn drop_segments(connection: &mut Connection, gone: &[i64]) -> Result<(), StoreError> {
     change(connection, true, |transaction| {
         for number in gone {
@@ -216,8 +216,8 @@ pub(super) fn drop_segments(connection: &mut Connection, gone: &[i64]) -> Result
     })
 }
 
-/// One transaction. A durable one syncs the write-ahead log, and with it all that was written
-/// before.
+/// Runs one transaction. A durable one syncs the write-ahead log, and with it everything that was
+/// written before.
 fn change<T>(
     connection: &mut Connection,
     durable: bool,

@@ -30,8 +30,8 @@ pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> 
     Ok(moved?)
 }
 
-/// Moves all commits of this connection into the database, and cuts off what else is in the
-/// write-ahead log. It waits for readers.
+/// Moves all commits of this connection into the database, and discards the rest of the write-ahead
+/// log. It waits for readers.
 pub(super) fn discard_log(connection: &Connection) -> Result<(), StoreError> {
     let busy = |row: &Row<'_>| row.get::<_, bool>(0);
     match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], busy)? {
@@ -40,7 +40,7 @@ pub(super) fn discard_log(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-/// Opens or makes a database for writing.
+/// Opens or creates a database for writing.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
     // SQLite gives its journals the mode of the database.
     File::options()
@@ -75,8 +75,8 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Opens an existing database to read it, and makes no journal beside it, which might belong to
-/// another user than the gateway's. `None` if the database cannot be read without.
+/// Opens an existing database to read it, without creating a journal, which might belong to another
+/// user than the gateway's. `None` if the database cannot be read without a journal.
 pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>, StoreError> {
     let beside = |extension: &str| path.with_extension(extension).exists();
     match (path.exists(), beside("db-wal"), beside("db-shm")) {

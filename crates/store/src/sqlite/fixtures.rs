@@ -1,10 +1,10 @@
-//! A reader beside the store, for the unit tests of all rooms.
+//! A second reader of the database, for the unit tests of all crates.
 
 use std::path::Path;
 
 use rusqlite::Connection;
 
-/// A reader of the accounts as they are now, until it is dropped: what is written stays in the log.
+/// Reads the accounts as they are now, until it is dropped. Meanwhile, writes stay in the log.
 pub fn hold_accounts(dir: &Path) -> impl Sized {
     let reader = Connection::open(dir.join("accounts.db")).unwrap();
     reader.execute_batch("BEGIN").unwrap();

@@ -1,6 +1,6 @@
 //! SQLite, in two files of the data directory: `accounts.db`, where an acknowledged write survives
-//! a loss of power, and `captures.db`, the index of captures. Each has a writer thread of its own,
-//! so that a burst of captures delays no key. No other folder names `rusqlite`.
+//! a loss of power, and `captures.db`, the index of captures. Each has a separate writer thread, so
+//! that a burst of captures does not delay a write of keys. Only this folder uses `rusqlite`.
 
 mod accounts;
 mod backup;

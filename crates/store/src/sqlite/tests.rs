@@ -1,4 +1,4 @@
-//! What SQLite promises beside the suite: the files of the store, and how they are searched.
+//! Tests of SQLite beside the suite: the files of the store, and how they are searched.
 
 use std::path::Path;
 use std::process::Command;
@@ -66,7 +66,7 @@ async fn an_unknown_schema_and_a_second_process_are_refused() {
     drop(first);
     let file = dir.path().join("accounts.db");
     Connection::open(&file).unwrap().execute_batch("DROP TABLE schema_steps").unwrap();
-    // The builds from before the steps numbered theirs.
+    // Builds from before the migration steps wrote a version number here.
     for schema in [1, 14, 20, 99] {
         Connection::open(&file).unwrap().pragma_update(None, "user_version", schema).unwrap();
         let error = refused(dir.path()).await;
@@ -134,7 +134,7 @@ async fn users_after_a_kill(dir: &Path) -> Vec<String> {
     store.load().await.unwrap().users.into_iter().map(|user| user.email).collect()
 }
 
-/// As after a failed sync: the log holds the whole commit, and its index does not know of it.
+/// As after a failed sync: the log holds the whole commit, but the log's index lacks it.
 #[tokio::test]
 async fn what_a_failed_commit_wrote_is_read_by_no_start() {
     let (dir, twin) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -167,7 +167,7 @@ async fn what_a_failed_commit_wrote_is_read_by_no_start() {
 /// The directory of the store, for the process that is to abort.
 const DIR: &str = "REROUTER_TEST_ABORTS_IN";
 
-/// In a process of its own, as it must not end this one: the test runs itself.
+/// The test runs itself in another process, as the abort must not end this process.
 #[tokio::test]
 async fn a_panic_in_a_table_that_follows_aborts_the_process_and_the_change_is_durable() {
     let ann = user("a@b.c", &Random::seeded(4));
@@ -240,7 +240,7 @@ async fn a_rewrap_leaves_nothing_of_the_previous_wrapping() {
             memchr::memmem::find(&bytes, wrapped).is_some()
         })
     };
-    // Of another length: SQLite writes the row anew.
+    // The length differs, so SQLite writes the row anew.
     let (old, new) = (b"the old wrapping".as_slice(), b"a new one".as_slice());
     for (generation, wrapped) in [(1, old), (2, new)] {
         let open = Store::open_in(DataDir::take(dir.path()).unwrap(), move |opening| {
@@ -305,8 +305,8 @@ fn plan(connection: &Connection, statement: &str) -> String {
     steps.map(Result::unwrap).collect::<Vec<_>>().join("; ")
 }
 
-/// By the index of what is named that is the rarest by its nature: an owner of a million rows of
-/// `key.create` asks for those of one session, and all of that action would be looked through.
+/// A query uses the index of the field that is usually the rarest. For example, an owner may have a
+/// million rows of `key.create`, and ask for those of one session.
 #[tokio::test]
 async fn what_is_named_is_found_by_an_index() {
     let dir = tempfile::tempdir().unwrap();
@@ -347,7 +347,7 @@ async fn what_is_named_is_found_by_an_index() {
     assert_eq!(plan(&file, LAST), "SEARCH audit");
 }
 
-/// The retention looks every minute.
+/// The retention runs every minute.
 #[tokio::test]
 async fn no_table_is_searched_for_rows_that_have_to_leave() {
     let dir = tempfile::tempdir().unwrap();

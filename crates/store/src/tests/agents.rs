@@ -1,5 +1,3 @@
-//! Agents.
-
 use super::*;
 use crate::agents::AGENTS;
 use rerouter_base::id::AgentId;

@@ -29,7 +29,7 @@ pub(crate) async fn a_row_is_there_exactly_when_its_change_is(bed: &impl Bed) {
     making.create_key(key.clone()).await.unwrap_err();
     assert_eq!(all(&store).await, []);
     making.create_key(key.clone()).await.unwrap();
-    // A refused one, and one that changes nothing, are none.
+    // Neither a refused action nor one that changes nothing has a row.
     making.create_key(key.clone()).await.unwrap_err();
     let ending = store.noting(event(2, Action::KeyRevoke, id));
     for _ in 0..2 {
@@ -65,7 +65,7 @@ pub(crate) async fn a_row_is_there_exactly_when_its_change_is(bed: &impl Bed) {
 
 pub(crate) async fn pages_and_filters_find_what_they_say(bed: &impl Bed) {
     let store = bed.open().await;
-    // Within one millisecond, where ids say nothing of the order.
+    // All rows are from one millisecond, so that their ids do not show the order.
     for n in 0..7 {
         let action = if n % 2 == 0 { Action::KeyCreate } else { Action::KeyRevoke };
         store.note(event(0, action, &format!("key_{n}"))).await.unwrap();
@@ -119,8 +119,8 @@ pub(crate) async fn nothing_is_left_after_a_row_that_the_retention_deleted(bed: 
     assert_eq!(rest, Some(Vec::new()));
 }
 
-/// More rows than are looked through without looking up where those of a time are; and a clock that
-/// was set back and forth.
+/// A query reads only some of the newest rows before it looks up the rows of its period: here there
+/// are more. The clock was set back and forth.
 pub(crate) async fn rows_of_a_time_are_found_however_many_follow(bed: &impl Bed) {
     let store = bed.open().await;
     for (n, second) in [5, 6, 900_000, 7, 8].into_iter().enumerate() {
@@ -184,7 +184,7 @@ pub(crate) async fn rows_leave_by_age_and_by_number_in_steps(bed: &impl Bed) {
     let surplus = RETENTION_BATCH as u64 + 72;
     assert_eq!(store.trim_audit(at(0), 30).await.unwrap(), surplus);
     assert_eq!(left(&store).await, all[..30]);
-    // A row from a clock that was set ahead stays by its age, and leaves by its number.
+    // A row from a clock that was set ahead is kept by its age, and deleted by its number.
     note(&store, 900_000, 1).await;
     note(&store, 40, 5).await;
     assert_eq!(store.trim_audit(at(50), 3).await.unwrap(), 35);
@@ -197,7 +197,7 @@ pub(crate) async fn rows_leave_by_age_and_by_number_in_steps(bed: &impl Bed) {
     refuses(&store, "DELETE FROM audit").await;
 }
 
-/// Statements on audit rows that are refused, whoever asks.
+/// Checks that a statement on audit rows is refused, whoever runs it.
 async fn refuses(store: &Store, statement: &'static str) {
     let refused = store.write(move |transaction| transaction.execute(statement, &[])).await;
     assert!(refused.is_err(), "{statement}");

@@ -1,5 +1,3 @@
-//! The index of captures.
-
 use std::sync::Arc;
 
 use super::*;
@@ -282,12 +280,12 @@ pub(crate) async fn failures_are_found_among_any_number_of_others(bed: &impl Bed
     }
 }
 
-/// Captures that come from elsewhere may say anything of each other.
+/// Imported captures may refer to each other in any way.
 pub(crate) async fn the_copies_of_a_capture_end_whatever_they_say_of_each_other(bed: &impl Bed) {
     let store = bed.open().await;
     let random = Random::seeded(5);
-    // Each is a replay of the one before it and a shadow of the one before that; the first and the
-    // last are replays of each other, and one is of itself.
+    // Each is a replay of the one before it and a shadow of the one before that. The first one is a
+    // replay of the last one, and one more is a replay of itself.
     let mut rows: Vec<CaptureRow> = (0..60).map(|second| row(second, &random)).collect();
     let ids: Vec<RequestId> = rows.iter().map(|row| row.id.clone()).collect();
     for (at, row) in rows.iter_mut().enumerate().skip(1) {
@@ -322,8 +320,8 @@ pub(crate) async fn a_line_has_the_captures_of_its_keys_and_deletes_no_others(be
     let random = Random::seeded(5);
     let keys: Vec<KeyId> = (0..3).map(|at| KeyId::new(at_second(at), &random)).collect();
     let mut rows: Vec<CaptureRow> = (0..9).map(|second| row(second, &random)).collect();
-    // By the first key, its child, a stranger of the same owner, and nobody's key; then another
-    // owner's by the first key.
+    // Captures by the first key, by its child, by a stranger of the same owner, and without a key.
+    // One capture by the first key has another owner.
     for (row, key) in rows.iter_mut().zip([0, 1, 2, 0, 2, 1, 3, 0, 1]) {
         row.key = keys.get(key).cloned();
     }
@@ -331,7 +329,7 @@ pub(crate) async fn a_line_has_the_captures_of_its_keys_and_deletes_no_others(be
     for copy in [3, 4, 6, 7] {
         rows[copy].replay_of = Some(rows[0].id.clone());
     }
-    // A copy of the line's behind one of a stranger.
+    // This is a copy by the child, but of a capture by the stranger.
     rows[8].replay_of = Some(rows[4].id.clone());
     append(&store, &rows, 1).await;
     let index = store.capture_index();

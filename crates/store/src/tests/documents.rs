@@ -1,5 +1,3 @@
-//! Routing documents.
-
 use super::*;
 use crate::sql::params;
 
@@ -25,7 +23,7 @@ pub(crate) async fn a_text_opens_under_its_key_and_for_its_revision(bed: &impl B
 pub(crate) async fn the_document_that_was_made_live_last_is_live(bed: &impl Bed) {
     let store = bed.open().await;
     assert_eq!(store.live_document().await.unwrap(), None);
-    // A clock that stands still, and one that was set back.
+    // The times are those of a clock that stands still, and of a clock that was set back.
     for (revision, second) in [("a", 5), ("b", 5), ("c", 1), ("a", 5)] {
         store.keep_document(revision, &format!("text of {revision}"), at(second)).await.unwrap();
         let live = store.live_document().await.unwrap();

@@ -1,4 +1,4 @@
-//! Keys: made, rotated, changed, ended and forgotten.
+//! Keys: created, rotated, changed, revoked and deleted.
 
 use jiff::Timestamp;
 
@@ -77,7 +77,7 @@ pub(crate) async fn a_rotation_keeps_the_secret_before_it_for_a_while(bed: &impl
     ));
 }
 
-/// A rotation by nobody's key of one in this generation.
+/// A rotation of a key in this generation, without a key of the caller.
 fn seen(generation: u32) -> Seen {
     Seen { generation, ..Seen::default() }
 }
@@ -135,8 +135,8 @@ pub(crate) async fn of_keys_that_ended_only_the_newest_are_kept(bed: &impl Bed) 
     for key in [&first, &second] {
         store.revoke_key(&key.id, at(3)).await.unwrap();
     }
-    // Each is over when the next is made. The last of them still finds room for all but the first,
-    // which made a key that lives.
+    // Each key expires when the next one is created. The last creation deletes `second`, but not
+    // `first`, which has a live child.
     let expiring = (0..most).map(|n| store.create_key(made(10 + n, Some(11 + n))));
     for made in futures::future::join_all(expiring).await {
         assert_eq!(made.unwrap().changes.len(), 1);
@@ -180,7 +180,8 @@ pub(crate) async fn a_patch_is_decided_on_what_is_there(bed: &impl Bed) {
             Err(StoreError::Conflict)
         ));
     }
-    // What a maker has bounds what it made also when it has ended; one that has ended does not act.
+    // The limits of a maker bind the keys that it made even after it has ended. A key that has
+    // ended cannot act.
     store.revoke_key(&maker.id, at(2)).await.unwrap();
     let patched = store.patch_key(&child.id, name("x"), of(1, 1)).await.unwrap();
     let expected = KeyRow { name: "x".into(), generation: 2, ..child.clone() };
@@ -197,7 +198,7 @@ pub(crate) async fn a_patch_is_decided_on_what_is_there(bed: &impl Bed) {
         Err(StoreError::KeyRevoked)
     ));
     assert!(store.load().await.unwrap().keys.contains(&expected));
-    // A key is made by what its maker was when that was looked at.
+    // A key is created only if its parent still has the generation that was seen.
     let next = || KeyRow { parent: Some(child.id.clone()), ..key(&UserId::admin(), &random) };
     assert!(matches!(store.create_key_by(next(), Some(1)).await, Err(StoreError::Conflict)));
     store.create_key_by(next(), Some(2)).await.unwrap();

@@ -1,5 +1,5 @@
-//! What the store promises, whichever database is behind it: one suite, which `suite!` runs on the
-//! stores that a [`Bed`] opens. What only SQLite promises is in `sqlite/tests.rs`.
+//! The tests that hold for each database: one suite, which `suite!` runs on the stores that a
+//! [`Bed`] opens. Tests for SQLite only are in `sqlite/tests.rs`.
 
 pub(super) mod agents;
 pub(super) mod audit;
@@ -32,10 +32,10 @@ pub(super) trait Bed {
     /// Runs statements while no store has it open.
     async fn batch(&self, statements: &str);
 
-    /// What [`check_takeover`] says.
+    /// The result of [`check_takeover`].
     async fn check_takeover(&self) -> Result<(), StoreError>;
 
-    /// Opens the store in it, or opens it again when the one before is dropped.
+    /// Opens the store in it, or opens it again after the previous store is dropped.
     async fn unlock<T: Send + 'static>(
         &self,
         unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), StoreError> + Send + 'static,
@@ -46,8 +46,8 @@ pub(super) trait Bed {
     }
 }
 
-/// Runs each test of the suite in a new [`Bed`]. It takes the absolute path of its type. The
-/// compiler warns of a test that is not named here: nothing uses it.
+/// Runs each test of the suite in a new [`Bed`]. The macro takes the absolute path of the bed's
+/// type. The compiler warns of a test that is not named here, as nothing uses it.
 macro_rules! suite {
     ($bed:ty) => {
         $crate::tests::suite! { $bed:

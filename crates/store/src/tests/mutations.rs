@@ -1,4 +1,4 @@
-//! What all mutations have in common: they are durable, in one order, and followed.
+//! The common part of all mutations: they are durable, in one order, and followed.
 
 use std::sync::{Arc, Mutex};
 
@@ -96,7 +96,7 @@ pub(crate) async fn reads_fail_on_demand_and_a_start_reads_nevertheless(bed: &im
     assert_eq!(store.live_document().await.unwrap(), None);
 }
 
-/// Of mutations that are asked for at once, each has been followed when it returns.
+/// When one of several mutations at the same time returns, the follower has seen it.
 pub(crate) async fn revisions_are_in_the_order_of_commits(bed: &impl Bed) {
     let (store, random) = (bed.open().await, Random::seeded(44));
     let heard = Arc::new(Mutex::new(Vec::new()));

@@ -49,7 +49,7 @@ pub(crate) async fn a_step_that_fails_leaves_the_store_as_it_was(bed: &impl Bed)
         let why = refusal(bed).await.to_string();
         assert!(why.contains("reroutes"), "{why}");
     }
-    // What the same step had dropped before that is there, and another try goes on.
+    // The tables that the failed step had dropped are there again, and another try succeeds.
     bed.batch("DELETE FROM creations; CREATE TABLE reroutes (id BIGINT)").await;
     assert_eq!(emails(&bed.open().await).await, ["a@b.c"]);
 }
@@ -90,7 +90,7 @@ fn check(transaction: &Transaction<'_>, table: &str, named: &str) -> Result<(), 
     Ok(())
 }
 
-/// Those of a row that has all columns but these.
+/// Checks a row type that has all columns but those in `first`.
 fn check_row<T: Stored>(transaction: &Transaction<'_>, first: &str) -> Result<(), StoreError> {
     check(transaction, T::TABLE, &format!("{first}{}", T::COLUMNS.join(", ")))
 }

@@ -12,7 +12,7 @@ use crate::{
     usage_interval_start,
 };
 
-/// At noon of a day.
+/// Usage at noon of a day.
 fn usage_of(day: &str, user: &str, model: &str, replay: bool) -> UsageKey {
     let noon: Timestamp = format!("{day}T12:00:00Z").parse().unwrap();
     UsageKey {
@@ -27,7 +27,7 @@ fn usage_of(day: &str, user: &str, model: &str, replay: bool) -> UsageKey {
     }
 }
 
-/// Sums of so many requests.
+/// Sums of this many requests.
 fn sums(requests: u64) -> UsageSums {
     UsageSums {
         requests,
@@ -40,7 +40,7 @@ fn sums(requests: u64) -> UsageSums {
     }
 }
 
-/// The values of each group, and the requests of its own and of replays.
+/// The values of each group, and its numbers of requests and of replays.
 async fn groups(store: &Store, query: UsageQuery) -> Vec<(Vec<String>, u64, u64)> {
     let groups = store.usage(query).await.unwrap();
     let all = |sum: UsageSums| {
@@ -69,7 +69,7 @@ pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     };
     use UsageColumn::{Alias, Day, Key, Model, Recipe, Rule, User};
     assert_eq!(groups(&store, all()).await, [named(&[], 26, 4)]);
-    // By bytes, and the latest day first.
+    // Values are in the order of their bytes, and the latest day comes first.
     let of_users = [named(&["usr_Bob"], 16, 0), named(&["usr_ann"], 10, 4)];
     assert_eq!(groups(&store, by(&[User])).await, of_users);
     let of_days = [named(&["20261102", ""], 8, 0), named(&["20261102", "openai/gpt-5"], 16, 0)];
@@ -81,7 +81,7 @@ pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     assert_eq!(groups(&store, by(&[Alias, Recipe, Rule])).await, of_rules);
     let first = UsageQuery { limit: 2, ..by(&[Day, Model]) };
     assert_eq!(groups(&store, first).await, of_days);
-    // The groups with the largest sums are summed whole.
+    // The groups with the largest sums are summed in full.
     let largest = UsageQuery { order: Some(UsageOrder::Requests), limit: 1, ..by(&[Day, User]) };
     assert_eq!(groups(&store, largest).await, [named(&["20261102", "usr_Bob"], 16, 0)]);
     let ann = UsageQuery { reach: Reach::Owner(UserId::known("usr_ann")), ..by(&[User]) };
@@ -161,7 +161,7 @@ pub(crate) async fn usage_is_summed_by_hour_and_by_five_minutes(bed: &impl Bed) 
     let own = store.usage(query(Hour, &[])).await.unwrap()[0].own;
     assert_eq!(own.took, own.first_token);
     assert_eq!(own.took.quantile_ms(0.5), Some(37.5));
-    // What is summed for all together is what each has.
+    // The sums of all users together equal the sum over all users.
     for interval in [Hour, FiveMinutes] {
         let [all, each] = [&[Time][..], &[Time, User]].map(|columns| query(interval, columns));
         let (all, each) = (store.usage(all).await.unwrap(), store.usage(each).await.unwrap());
@@ -172,7 +172,7 @@ pub(crate) async fn usage_is_summed_by_hour_and_by_five_minutes(bed: &impl Bed) 
             assert_eq!(sums, group.own);
         }
     }
-    // Hours and five minutes leave by their own ages.
+    // Sums of hours and of five minutes are deleted at different ages.
     let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
     store.trim_recent_usage(at("12:06:00"), hour, minute).await.unwrap();
     assert_eq!(found(query(FiveMinutes, &[Time])).await, slots[..1]);
@@ -252,7 +252,7 @@ pub(crate) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Be
     // The first gives back what it does not use, and the second has room.
     assert_eq!(ask(1, 60, 10, 10).await, BudgetGrant { held: 10, others: 40, reserved: 0 });
     assert_eq!(ask(2, 40, 90, 40).await, BudgetGrant { held: 90, others: 10, reserved: 0 });
-    // What is spent beyond it counts.
+    // Spend beyond the budget counts.
     assert_eq!(ask(1, 10, 10, 25).await, BudgetGrant { held: 25, others: 90, reserved: 0 });
     assert_eq!(store.spend(0).await.unwrap()[0].counted, 115);
 }
