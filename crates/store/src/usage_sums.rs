@@ -86,7 +86,7 @@ pub(super) static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
 /// The group that usage is summed in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UsageKey {
-    /// The begin of its interval of five minutes, see [`usage_slot`].
+    /// The begin of its interval of five minutes, see [`usage_interval_start`].
     pub at: i64,
     pub user: UserId,
     /// The key; none if a session called.
