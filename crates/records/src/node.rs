@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 use crate::page::object;
 use crate::{ShownSecret, Time};
 use rerouter_base::id::NodeId;
-use rerouter_base::secret::Secret;
 use rerouter_routing::BreakerState;
 use rerouter_store::{NodeModel, NodeStatus, Registration};
 
@@ -100,7 +99,7 @@ impl From<&Registration> for NodeRegistration {
 }
 
 /// A node to enrol.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewNode {
     pub name: String,
@@ -116,15 +115,14 @@ pub struct NewNode {
 pub struct NoBody {}
 
 /// What a node registers.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRegistration {
     pub version: String,
     /// Base URL of an OpenAI-compatible API, with or without `/v1`.
     pub endpoint: String,
     /// Bearer token that the gateway sends to the node.
-    #[schemars(with = "Option<String>")]
-    pub api_key: Option<Secret>,
+    pub api_key: Option<ShownSecret>,
     #[schemars(length(max = NODE_MODELS))]
     pub models: Vec<NodeModel>,
     #[schemars(range(min = 1, max = u32::MAX))]
@@ -141,7 +139,7 @@ pub struct NodeRegistered {
 }
 
 /// The state of a node, by itself.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeHeartbeat {
     /// Epoch of the registration (`node.registered.epoch` of its answer); 409 if the node has
@@ -168,7 +166,7 @@ pub struct NodeLease {
 }
 
 /// The end of a registration.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeLeaving {
     /// Epoch of the registration that ends; 409 if the node has registered again since.

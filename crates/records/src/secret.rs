@@ -1,4 +1,4 @@
-//! Secrets that are shown once.
+//! Secrets in records.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use rerouter_base::secret::Secret;
 
-/// A secret that one answer shows. It is serialized to JSON, but `Debug` hides it.
+/// A secret that its record shows, in JSON only: `Debug` has nothing of it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub struct ShownSecret(pub Secret);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::Value;
 use ureq::{Agent, http};
 
@@ -31,7 +32,7 @@ pub(super) struct GatewayClient {
     /// Seconds that the gateway's clock is ahead of ours.
     clock_offset: i64,
     /// Number of our registration. The gateway refuses callbacks with any other.
-    epoch: Option<u64>,
+    pub(super) epoch: Option<u64>,
 }
 
 /// What the gateway replied to a callback.
@@ -66,11 +67,15 @@ impl GatewayClient {
     }
 
     /// Sends a callback. A 401 may be due to our clock: retries once by the gateway's.
-    pub(super) fn call(&mut self, name: &str, body: &Value) -> Reply {
-        match self.send(name, body) {
+    pub(super) fn call(&mut self, name: &str, body: &impl Serialize) -> Reply {
+        let body = match serde_json::to_string(body) {
+            Ok(body) => body,
+            Err(error) => return Reply::Unavailable(error.to_string()),
+        };
+        match self.send(name, &body) {
             Ok((401, _, Some(at))) => {
                 self.clock_offset = at.as_second() - self.clock.now().as_second();
-                self.send(name, body).map_or_else(Reply::Unavailable, |(status, text, _)| {
+                self.send(name, &body).map_or_else(Reply::Unavailable, |(status, text, _)| {
                     self.read(name, status, &text)
                 })
             }
@@ -87,18 +92,9 @@ impl GatewayClient {
     }
 
     /// Returns status and body of the answer, and when the gateway began it.
-    fn send(&self, name: &str, body: &Value) -> Result<(u16, String, Option<Timestamp>), String> {
-        let mut body = body.clone();
-        if let (Some(epoch), Value::Object(fields), true) =
-            (self.epoch, &mut body, name != "register")
-        {
-            fields.insert("epoch".to_owned(), epoch.into());
-        }
-        let (path, body, authority) = (
-            format!("{}/v1/agent/{name}", self.base.path),
-            body.to_string(),
-            self.base.authority(),
-        );
+    fn send(&self, name: &str, body: &str) -> Result<(u16, String, Option<Timestamp>), String> {
+        let path = format!("{}/v1/agent/{name}", self.base.path);
+        let authority = self.base.authority();
         let covered = Covered {
             method: &http::Method::POST,
             authority: &authority,

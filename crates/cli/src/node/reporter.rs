@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
 use super::super::output::print_error;
 use super::arguments::NodeArguments;
 use super::backoff::{Backoff, NODE_RETRY};
@@ -15,7 +13,10 @@ use rerouter_base::bounds;
 use rerouter_base::id::{NodeId, Random};
 use rerouter_base::secret::Secret;
 use rerouter_core::config::Env;
+use rerouter_records::node::{NewRegistration, NodeHeartbeat, NodeLeaving};
+use rerouter_records::{NodeModel, ShownSecret};
 use rerouter_routing::BaseUrl;
+use rerouter_store::NodeStatus;
 
 pub(super) struct Reporter {
     id: NodeId,
@@ -26,9 +27,9 @@ pub(super) struct Reporter {
     drain: Duration,
     random: Random,
     /// The models that the gateway accepted last; `None` before the first registration.
-    accepted: Option<Vec<Value>>,
+    accepted: Option<Vec<NodeModel>>,
     /// The models that the gateway refused last: not sent again until they change.
-    refused: Option<Vec<Value>>,
+    refused: Option<Vec<NodeModel>>,
 }
 
 /// Why the heartbeats ended.
@@ -41,12 +42,6 @@ enum HeartbeatsEnded {
     Stopped,
     /// Another process owns the registration: it must not be touched.
     Superseded,
-}
-
-struct HeartbeatSent {
-    status: &'static str,
-    models: Option<Vec<Value>>,
-    load: ServerLoad,
 }
 
 /// The last known state of the server.
@@ -163,23 +158,23 @@ impl Reporter {
         }
     }
 
-    fn register_with(&mut self, models: Vec<Value>) -> Reply {
-        let version = env!("CARGO_PKG_VERSION");
-        let mut body = json!({ "version": version, "endpoint": self.endpoint, "models": models });
-        if let Value::Object(fields) = &mut body {
-            let api_key = self.upstream.api_key();
-            fields.extend(api_key.map(|key| ("api_key".to_owned(), key.expose().into())));
-            let most = self.max_concurrency;
-            fields.extend(most.map(|most| ("max_concurrency".to_owned(), most.into())));
-        }
-        let reply = self.gateway.call("register", &body);
+    fn register_with(&mut self, models: Vec<NodeModel>) -> Reply {
+        let registration = NewRegistration {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            endpoint: self.endpoint.clone(),
+            api_key: self.upstream.api_key().cloned().map(ShownSecret),
+            models,
+            max_concurrency: self.max_concurrency,
+            labels: None,
+        };
+        let reply = self.gateway.call("register", &registration);
         if matches!(reply, Reply::Accepted) {
-            self.accepted = Some(models);
+            self.accepted = Some(registration.models);
         }
         reply
     }
 
-    fn note_refused(&mut self, models: Vec<Value>, why: &str) {
+    fn note_refused(&mut self, models: Vec<NodeModel>, why: &str) {
         log(&format!("the gateway refuses the server's new models, the old ones stay: {why}"));
         self.refused = Some(models);
     }
@@ -189,22 +184,23 @@ impl Reporter {
         loop {
             let due = Instant::now() + bounds::NODE_HEARTBEAT;
             seq += 1;
-            let mut heartbeat = self.prepare(&mut state);
+            let mut heartbeat = self.prepare(seq, &mut state);
             heartbeat.models =
                 heartbeat.models.filter(|models| self.refused.as_ref() != Some(models));
-            let mut reply = self.send(seq, &heartbeat);
+            let mut reply = self.gateway.call("heartbeat", &heartbeat);
             if let Reply::Refused(400 | 403, why) = &reply
                 && let Some(models) = heartbeat.models.take()
             {
                 self.note_refused(models, why);
                 seq += 1;
-                reply = self.send(seq, &heartbeat);
+                heartbeat.seq = seq;
+                reply = self.gateway.call("heartbeat", &heartbeat);
             }
             let stopped = match reply {
                 Reply::Accepted => {
                     backoff = Backoff::default();
                     self.accepted = heartbeat.models.take().or(self.accepted.take());
-                    self.rest(stop, due, heartbeat.status == "error")
+                    self.rest(stop, due, heartbeat.status == NodeStatus::Error)
                 }
                 Reply::Unregistered => return HeartbeatsEnded::Lost,
                 Reply::Unavailable(why) => {
@@ -228,24 +224,24 @@ impl Reporter {
         }
     }
 
-    /// Probes the server for a heartbeat. Reads its list of models each time.
+    /// Probes the server for a heartbeat. Its models are asked for each time.
     fn prepare(&mut self, state: &mut ServerState) -> HeartbeatSent {
         let (status, models) = match self.upstream.probe() {
             Ok(status) => {
                 *state = ServerState { timed_out: false, load: status.load.unwrap_or_default() };
-                ("ready", Some(status.models))
+                (NodeStatus::Ready, Some(status.models))
             }
             Err(ProbeError::Timeout(_)) if !state.timed_out => {
                 state.timed_out = true;
-                ("ready", None)
+                (NodeStatus::Ready, None)
             }
             Err(ProbeError::Timeout(why) | ProbeError::Unavailable(why)) => {
                 log(&format!("the server is unavailable: {why}"));
                 *state = ServerState { timed_out: true, load: ServerLoad::default() };
-                ("error", None)
+                (NodeStatus::Error, None)
             }
         };
-        HeartbeatSent { status, models, load: state.load }
+        NodeHeartbeat { models, ..self.heartbeat(seq, status, state.load) }
     }
 
     /// Waits until the next heartbeat is due, or until an unavailable server answers again.
@@ -263,14 +259,9 @@ impl Reporter {
         stop.wait(left())
     }
 
-    fn send(&mut self, seq: u64, heartbeat: &HeartbeatSent) -> Reply {
-        let HeartbeatSent { status, models, load } = heartbeat;
-        let mut body =
-            json!({ "seq": seq, "status": status, "running": load.running, "queued": load.queued });
-        if let (Value::Object(fields), Some(models)) = (&mut body, models) {
-            fields.insert("models".to_owned(), models.as_slice().into());
-        }
-        self.gateway.call("heartbeat", &body)
+    fn heartbeat(&self, seq: u64, status: NodeStatus, load: ServerLoad) -> NodeHeartbeat {
+        let (epoch, ServerLoad { running, queued }) = (self.gateway.epoch, load);
+        NodeHeartbeat { epoch, seq, status, running, queued, models: None }
     }
 
     /// Refuses new requests and waits for the running ones, until the server reports none or the
@@ -283,8 +274,8 @@ impl Reporter {
         loop {
             seq += 1;
             let load_now = load.unwrap_or_default();
-            let heartbeat = HeartbeatSent { status: "draining", models: None, load: load_now };
-            match self.send(seq, &heartbeat) {
+            let heartbeat = self.heartbeat(seq, NodeStatus::Draining, load_now);
+            match self.gateway.call("heartbeat", &heartbeat) {
                 Reply::Unregistered => {
                     log(&format!("another process reports as {}: it stays registered", self.id));
                     return HeartbeatsEnded::Superseded;
@@ -308,7 +299,7 @@ impl Reporter {
     }
 
     fn deregister(&mut self) -> Result<(), String> {
-        match self.gateway.call("deregister", &json!({})) {
+        match self.gateway.call("deregister", &NodeLeaving { epoch: self.gateway.epoch }) {
             Reply::Accepted | Reply::Unregistered => {
                 log(&format!("{} is deregistered", self.id));
                 Ok(())

@@ -8,8 +8,8 @@ use serde_json::Value;
 /// Requests at a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerLoad {
-    pub(super) running: u64,
-    pub(super) queued: u64,
+    pub(super) running: u32,
+    pub(super) queued: u32,
 }
 
 /// What llama.cpp reports of its one model.
@@ -85,7 +85,7 @@ pub(super) fn llama_cpp_slots(slots: &Value) -> Option<ServerLoad> {
     let taken: Option<Vec<bool>> =
         slots.as_array()?.iter().map(|slot| slot.get("is_processing")?.as_bool()).collect();
     let running = taken?.into_iter().filter(|taken| *taken).count();
-    Some(ServerLoad { running: u64::try_from(running).unwrap_or(u64::MAX), queued: 0 })
+    Some(ServerLoad { running: u32::try_from(running).unwrap_or(u32::MAX), queued: 0 })
 }
 
 /// Reads Ollama's `/api/show`. The context is the `num_ctx` in the model's file, at most the
@@ -132,17 +132,17 @@ pub(super) fn metrics_load(metrics: &str) -> Option<ServerLoad> {
             .and_then(|value| value.parse::<f64>().ok())
             .filter(|value| (0.0..1e6).contains(value));
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within 0 and 1e6
-        let count = value.unwrap_or_default() as u64;
+        let count = value.unwrap_or_default() as u32;
         match name {
             "vllm:num_requests_running"
             | "sglang:num_running_reqs"
             | "llamacpp:requests_processing" => {
                 known |= value.is_some();
-                load.running += count;
+                load.running = load.running.saturating_add(count);
             }
             "vllm:num_requests_waiting"
             | "sglang:num_queue_reqs"
-            | "llamacpp:requests_deferred" => load.queued += count,
+            | "llamacpp:requests_deferred" => load.queued = load.queued.saturating_add(count),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-fn load(running: u64, queued: u64) -> Option<ServerLoad> {
+fn load(running: u32, queued: u32) -> Option<ServerLoad> {
     Some(ServerLoad { running, queued })
 }
 

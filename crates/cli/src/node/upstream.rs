@@ -16,7 +16,8 @@ use super::server_formats::{
     llama_cpp_slots, metrics_load, ollama_model, positive,
 };
 use rerouter_base::secret::Secret;
-use rerouter_core::api::NODE_MODELS;
+use rerouter_records::NodeModel;
+use rerouter_records::node::NODE_MODELS;
 use rerouter_routing::{BaseUrl, MODEL_NAME_BYTES};
 use rerouter_store::covers;
 
@@ -50,7 +51,7 @@ enum ServerKind {
 /// The result of a probe.
 pub(super) struct ServerStatus {
     /// The models in the form of a registration.
-    pub(super) models: Vec<Value>,
+    pub(super) models: Vec<NodeModel>,
     /// `None` if the server does not report its load.
     pub(super) load: Option<ServerLoad>,
 }
@@ -197,7 +198,7 @@ impl Upstream {
         self.ask(&self.root("/metrics"), None, until).ok().and_then(|text| metrics_load(&text))
     }
 
-    /// The models to report, without duplicates, up to the number that a node may have.
+    /// The models to report, each once, as many as a node may have.
     fn describe(&mut self, listed: &[Value]) -> Vec<Value> {
         let (mut models, mut names, mut unreportable): (Vec<Value>, Vec<&str>, Vec<String>) =
             (Vec::new(), Vec::new(), Vec::new());
@@ -229,7 +230,7 @@ impl Upstream {
         models
     }
 
-    fn described(&self, model: &Value, name: &str) -> Value {
+    fn described(&self, model: &Value, name: &str) -> NodeModel {
         let mut context = listed_context(model);
         let mut capabilities = None;
         match self.kind {
@@ -244,14 +245,9 @@ impl Upstream {
             }
             Some(ServerKind::Other) | None => {}
         }
-        let mut described = json!({ "id": name });
-        if let Value::Object(fields) = &mut described {
-            fields.extend(context.map(|context| ("context".to_owned(), context.into())));
-            fields.extend(
-                capabilities.map(|names| ("capabilities".to_owned(), names.clone().into())),
-            );
-        }
-        described
+        let capabilities =
+            capabilities.map(|names| names.iter().map(|&name| name.to_owned()).collect());
+        NodeModel { id: name.to_owned(), context, capabilities }
     }
 
     fn is_reported(&self, name: &str) -> bool {

@@ -7,12 +7,16 @@ fn server() -> Upstream {
     Upstream::new(BaseUrl::parse("http://127.0.0.1:9").unwrap(), None, None, patterns).unwrap()
 }
 
+fn model(id: &str, context: Option<u64>) -> NodeModel {
+    NodeModel { id: id.to_owned(), context, capabilities: None }
+}
+
 #[test]
 fn each_model_is_reported_once_with_its_context_up_to_a_maximum() {
     let mut server = server();
     assert_eq!(
         server.describe(&[json!({"id": "q", "max_model_len": 4096})]),
-        [json!({"id": "q", "context": 4096})]
+        [model("q", Some(4096))]
     );
     let listed = [
         json!({"id": "q", "meta": {"n_ctx": 8192, "n_ctx_train": 131_072}}),
@@ -20,7 +24,7 @@ fn each_model_is_reported_once_with_its_context_up_to_a_maximum() {
         json!({"name": "r"}),
         json!({"id": "ü"}),
     ];
-    assert_eq!(server.describe(&listed), [json!({"id": "q", "context": 8192})]);
+    assert_eq!(server.describe(&listed), [model("q", Some(8192))]);
     assert_eq!(server.unreportable, ["ü"]);
     let many: Vec<Value> = (0..=NODE_MODELS)
         .map(|number| json!({"id": format!("m{number}"), "max_model_len": null}))
@@ -28,7 +32,7 @@ fn each_model_is_reported_once_with_its_context_up_to_a_maximum() {
     let told = server.describe(&many);
     assert_eq!(
         (told.len(), &told[0], server.unreportable.len()),
-        (NODE_MODELS, &json!({"id": "m0"}), 1)
+        (NODE_MODELS, &model("m0", None), 1)
     );
 }
 

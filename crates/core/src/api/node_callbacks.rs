@@ -12,7 +12,7 @@ use rerouter_access::nodes::{Heartbeat, HeartbeatRefusal, NodeLoad};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::NodeId;
-use rerouter_base::secret::Secret;
+use rerouter_records::ShownSecret;
 pub use rerouter_records::node::NODE_MODELS;
 use rerouter_records::node::{
     EventLevel, NewRegistration, NodeEvents, NodeEventsTaken, NodeHeartbeat, NodeLease,
@@ -32,7 +32,7 @@ pub(super) async fn register(
     let row = app.nodes.row(id).ok_or_else(|| Error::not_found("node"))?;
     within_enrolment(&row, &asked.models)?;
     may_serve_at(app, &row, &nodes::place(&asked.endpoint)?, &call.client()).await?;
-    let seal = |key: Secret| {
+    let seal = |ShownSecret(key)| {
         let sealed = app.nodes.seal_key(id, &key, &app.random);
         sealed.ok_or_else(|| Error::internal("cannot seal a node's key"))
     };
@@ -91,7 +91,7 @@ fn check(asked: &NewRegistration) -> Result<()> {
     asked.labels.as_ref().map_or(Ok(()), |labels| check_pairs("labels", labels))
 }
 
-fn is_api_key(key: &Secret) -> bool {
+fn is_api_key(ShownSecret(key): &ShownSecret) -> bool {
     let key = key.expose();
     (1..=NODE_TEXT_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
 }
