@@ -91,16 +91,16 @@ pub(super) fn run(arguments: AgentsArguments, env: &Env<'_>) -> Result<(), Comma
     match command {
         AgentsCommand::List { limit } => TABLE.list(&client, AGENTS, &[], limit, json),
         AgentsCommand::Create { name, fields } => {
-            show(&client.change("POST", AGENTS, Some(&fields.body(Some(name))?))?, json)
+            show(&client.change("POST", AGENTS, &fields.body(Some(name))?)?, json)
         }
         AgentsCommand::Show { id } => show(&client.record(&path(&id))?, json),
         AgentsCommand::Patch { id, name, fields } => {
             let body = fields::some_change(fields.body(name)?)?;
-            show(&client.change("PATCH", &path(&id), Some(&body))?, json)
+            show(&client.change("PATCH", &path(&id), &body)?, json)
         }
         AgentsCommand::Delete { id, yes } => {
             confirm(yes, &format!("Delete the agent {id}?"))?;
-            client.change("DELETE", &path(&id), None)?;
+            client.delete(&path(&id))?;
             if json { Ok(()) } else { print(&format!("{id} is deleted\n")) }
         }
     }

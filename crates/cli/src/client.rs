@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, http};
@@ -14,6 +16,8 @@ use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
 use rerouter_base::url::encode;
 use rerouter_core::config::{self, Env, Problem};
+use rerouter_records::error::ManagementError;
+use rerouter_records::routing::ProblemRecord;
 
 /// Longest wait of the command line for a connection.
 const CLIENT_CONNECT: Duration = Duration::from_secs(10);
@@ -66,7 +70,7 @@ pub(super) struct ApiResponse {
 }
 
 impl ApiResponse {
-    pub(super) fn json(&self) -> Result<Value, CommandFailure> {
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, CommandFailure> {
         serde_json::from_str(&self.text).map_err(|_| {
             CommandFailure::Gateway(format!(
                 "the answer (status {}) is not JSON; is this a gateway?",
@@ -147,7 +151,7 @@ impl ApiClient {
         path: &str,
         query: &[(&str, String)],
     ) -> Result<ApiResponse, CommandFailure> {
-        self.whole(self.send(&ApiCall { query, ..ApiCall::new("GET", path) }))
+        self.any(&ApiCall { query, ..ApiCall::new("GET", path) })
     }
 
     /// The record at a path.
@@ -155,20 +159,20 @@ impl ApiClient {
         self.get(path, &[])?.ok()?.json()
     }
 
-    /// A call with a JSON body. Returns the record of the answer, null if it has none.
-    pub(super) fn change(
+    /// A call with a JSON body. Returns the record of the answer.
+    pub(super) fn change<T: DeserializeOwned>(
         &self,
         method: &'static str,
         path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, CommandFailure> {
-        let text = body.map(Value::to_string);
-        let call = ApiCall {
-            body: text.as_ref().map(|text| ("application/json", text.as_bytes())),
-            ..ApiCall::new(method, path)
-        };
-        let answer = self.call(&call, None)?;
-        if answer.text.is_empty() { Ok(Value::Null) } else { answer.json() }
+        body: &impl Serialize,
+    ) -> Result<T, CommandFailure> {
+        let text = body_text(body)?;
+        let body = Some(("application/json", text.as_bytes()));
+        self.call(&ApiCall { body, ..ApiCall::new(method, path) }, None)?.json()
+    }
+
+    pub(super) fn delete(&self, path: &str) -> Result<ApiResponse, CommandFailure> {
+        self.call(&ApiCall::new("DELETE", path), None)
     }
 
     /// Any call. A status that is no success is an error; `file` names the document in the body,
@@ -178,34 +182,13 @@ impl ApiClient {
         call: &ApiCall<'_>,
         file: Option<&str>,
     ) -> Result<ApiResponse, CommandFailure> {
-        let answer = self.whole(self.send(call))?;
-        if answer.is_success() {
-            return Ok(answer);
-        }
-        Err(answer.refused(file))
+        let answer = self.any(call)?;
+        if answer.is_success() { Ok(answer) } else { Err(answer.refused(file)) }
     }
 
-    /// `POST` without a body; any status is an answer.
-    pub(super) fn post(
-        &self,
-        path: &str,
-        query: &[(&str, String)],
-        idempotency_key: Option<&str>,
-    ) -> Result<ApiResponse, CommandFailure> {
-        let headers: Vec<(&str, &str)> =
-            idempotency_key.iter().map(|key| ("idempotency-key", *key)).collect();
-        self.whole(self.send(&ApiCall { query, headers: &headers, ..ApiCall::new("POST", path) }))
-    }
-
-    /// `POST` of JSON lines; any status is an answer.
-    pub(super) fn post_lines(
-        &self,
-        path: &str,
-        query: &[(&str, String)],
-        lines: &[u8],
-    ) -> Result<ApiResponse, CommandFailure> {
-        let body = Some(("application/x-ndjson", lines));
-        self.whole(self.send(&ApiCall { query, body, ..ApiCall::new("POST", path) }))
+    /// Any call; any status is an answer.
+    pub(super) fn any(&self, call: &ApiCall<'_>) -> Result<ApiResponse, CommandFailure> {
+        self.whole(self.send(call))
     }
 
     /// `POST` of a JSON body; `line` gets each line of the answer as it arrives. Any status but 200
@@ -213,11 +196,11 @@ impl ApiClient {
     pub(super) fn lines(
         &self,
         path: &str,
-        body: &Value,
+        body: &impl Serialize,
         file: Option<&str>,
         mut line: impl FnMut(&str) -> Result<(), CommandFailure>,
     ) -> Result<(), CommandFailure> {
-        let text = body.to_string();
+        let text = body_text(body)?;
         let call = ApiCall {
             headers: &[("accept", "application/x-ndjson")],
             body: Some(("application/json", text.as_bytes())),
@@ -284,6 +267,10 @@ impl ApiClient {
     fn incomplete(&self, error: &std::io::Error) -> CommandFailure {
         CommandFailure::Gateway(format!("the answer of {} is incomplete: {error}", self.base))
     }
+}
+
+fn body_text(body: &impl Serialize) -> Result<String, CommandFailure> {
+    serde_json::to_string(body).map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
 /// The URL of a gateway without a path. The `/v1` is taken off that SDKs have behind it.
@@ -368,12 +355,13 @@ pub(super) fn probe(
 /// A refusal as the gateway states it. Problems of a document are listed like those of
 /// `rerouter check`, under the name of its `file`.
 pub(super) fn refusal(status: u16, text: &str, file: Option<&str>) -> CommandFailure {
+    let refused = serde_json::from_str(text);
+    if let Ok(ManagementError { problems: Some(problems), .. }) = refused {
+        let problems = problems.into_iter().map(|found| problem(found, file));
+        return CommandFailure::Usage(problem_list(&problems.collect::<Vec<_>>()));
+    }
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let word = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
-    if let Some(problems) = body.get("problems").and_then(Value::as_array) {
-        let problems: Vec<Problem> = problems.iter().map(|value| problem(value, file)).collect();
-        return CommandFailure::Usage(problem_list(&problems));
-    }
     // The envelopes of inference have a message.
     let told = match (word("/error"), word("/detail"), word("/error/message")) {
         (Some(error), Some(detail), _) => format!("refused ({status} {error}): {detail}"),
@@ -384,21 +372,10 @@ pub(super) fn refusal(status: u16, text: &str, file: Option<&str>) -> CommandFai
     CommandFailure::Gateway(format!("the gateway {told}"))
 }
 
-fn problem(value: &Value, file: Option<&str>) -> Problem {
-    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let number = |name: &str| {
-        let number = value.get(name).and_then(Value::as_u64).unwrap_or_default();
-        usize::try_from(number).unwrap_or_default()
-    };
-    Problem {
-        warning: false,
-        file: file.unwrap_or(config::NO_FILE).to_owned(),
-        path: text("path"),
-        line: number("line"),
-        column: number("column"),
-        message: text("message"),
-        hint: Some(text("hint")).filter(|hint| !hint.is_empty()),
-    }
+fn problem(found: ProblemRecord, file: Option<&str>) -> Problem {
+    let ProblemRecord { path, line, column, message, hint } = found;
+    let file = file.unwrap_or(config::NO_FILE).to_owned();
+    Problem { warning: false, file, path, line, column, message, hint }
 }
 
 /// The certificates of a PEM file.

@@ -15,6 +15,7 @@ use super::records::{RecordTable, text};
 use super::replay::parse_share;
 use super::terminal::{self, TextStyle, confirm};
 use rerouter_core::config::{self, Env};
+use rerouter_records::evaluation::Rollback;
 
 #[derive(Args)]
 pub(super) struct ConfigArguments {
@@ -191,8 +192,8 @@ fn rollback(
     json: bool,
 ) -> Result<(), CommandFailure> {
     confirm(yes, &format!("Make revision {revision} live again?"))?;
-    let body = json!({ "revision": revision });
-    taken(&client.change("POST", &format!("{CONFIG}/rollback"), Some(&body))?, json)
+    let body = Rollback { revision: revision.to_owned() };
+    taken(&client.change("POST", &format!("{CONFIG}/rollback"), &body)?, json)
 }
 
 /// Prints the answer to a change.

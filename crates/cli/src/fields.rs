@@ -1,10 +1,25 @@
 //! Options that become members of a JSON body: limits, pairs, merge patches.
 
+use std::collections::BTreeMap;
+
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use serde_json::{Map, Value, json};
 
 use super::failure::CommandFailure;
-use rerouter_records::{ByCount, COUNTS};
+use rerouter_base::money::nano_usd;
+use rerouter_records::{ByCount, COUNTS, Limits};
+use rerouter_store::{Budget, Per};
+
+/// Reads an option whose values are the words of an enumeration.
+macro_rules! word {
+    ($of:ty) => {
+        clap::builder::TypedValueParser::try_map(
+            clap::builder::PossibleValuesParser::new(<$of>::ALL.map(<$of>::as_str)),
+            |word: String| <$of>::parse(&word).ok_or("unknown"),
+        )
+    };
+}
+pub(super) use word;
 
 /// Limits of a key or a user.
 #[derive(Args)]
@@ -14,7 +29,7 @@ pub(super) struct LimitArguments {
     /// US dollars a day or a month, for example 5/day or 100/month.
     #[arg(long, value_name = "USD/PERIOD", value_parser = budget, allow_hyphen_values = true,
         help_heading = LIMITS)]
-    budget: Option<Value>,
+    budget: Option<Budget>,
     /// Name that may be asked for; a trailing `*` matches the rest. Repeatable. Default: all.
     #[arg(long = "model", value_name = "NAME", help_heading = LIMITS)]
     models: Vec<String>,
@@ -54,28 +69,28 @@ impl FromArgMatches for CountArguments {
 }
 
 impl LimitArguments {
-    /// The member `limits`, if one is given.
-    pub(super) fn member(&self) -> Option<Value> {
-        let mut limits = Map::new();
-        for (kind, count) in COUNTS.iter().zip(self.counts.0) {
-            limits.extend(count.map(|count| (kind.name.to_owned(), count.into())));
-        }
-        limits.extend(self.budget.clone().map(|budget| ("budget".to_owned(), budget)));
-        if !self.models.is_empty() {
-            limits.insert("models".to_owned(), json!(self.models));
-        }
-        (!limits.is_empty()).then_some(Value::Object(limits))
+    /// The limits, if one is given.
+    pub(super) fn given(self) -> Option<Limits> {
+        let models = Some(self.models).filter(|models| !models.is_empty());
+        let mut limits = Limits { budget: self.budget, models, ..Limits::default() };
+        limits.set_counts(self.counts.0);
+        Some(limits).filter(|limits| *limits != Limits::default())
+    }
+
+    /// The member `limits` of a patch.
+    pub(super) fn member(self) -> Option<Value> {
+        self.given().map(|limits| json!(limits))
     }
 }
 
-fn budget(text: &str) -> Result<Value, String> {
+fn budget(text: &str) -> Result<Budget, String> {
     let wrong = || "has to be dollars a day or a month, for example 5/day".to_owned();
     let (usd, per) = text.split_once('/').ok_or_else(wrong)?;
     let usd: f64 = usd.trim_start_matches('$').parse().map_err(|_| wrong())?;
-    if !usd.is_finite() || usd < 0.0 || !["day", "month"].contains(&per) {
+    if !usd.is_finite() || usd < 0.0 {
         return Err(wrong());
     }
-    Ok(json!({ "usd": usd, "per": per }))
+    Ok(Budget { nano: nano_usd(usd), per: Per::parse(per).ok_or_else(wrong)? })
 }
 
 /// A number of records, at least 1.
@@ -90,11 +105,9 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// The object of these pairs, if there are any.
-pub(super) fn object(pairs: &[(String, String)]) -> Option<Value> {
-    let object: Map<String, Value> =
-        pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
-    (!object.is_empty()).then_some(Value::Object(object))
+/// These pairs, if there are any.
+pub(super) fn pairs(given: Vec<(String, String)>) -> Option<BTreeMap<String, String>> {
+    (!given.is_empty()).then(|| given.into_iter().collect())
 }
 
 /// A JSON object, for `--patch`.

@@ -18,6 +18,8 @@ use rerouter_base::clock::Clock;
 use rerouter_base::id::KeyId;
 use rerouter_base::url::encode;
 use rerouter_core::config::Env;
+use rerouter_records::Time;
+use rerouter_records::key::{NewKey, Rotation};
 
 #[derive(Args)]
 pub(super) struct KeysArguments {
@@ -205,8 +207,8 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
         }
         KeysCommand::Create(mut new) => {
             new.owner = owner_id(new.owner)?;
-            let record = client.change("POST", root, Some(&new.body()?))?;
-            show_with_secret(&record, "key", json, new.quiet)
+            let quiet = new.quiet;
+            show_with_secret(&client.change("POST", root, &new.record()?)?, "key", json, quiet)
         }
         KeysCommand::Show { id } => show(&client.record(&path(&id_of(&id)?))?, json),
         KeysCommand::Rotate { id: given, grace, quiet, yes } => {
@@ -217,8 +219,8 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
             };
             let named = named(&given, &id);
             confirm(yes, &format!("Give {named} a new secret? The old one {end}."))?;
-            let body = json!({ "grace_period_seconds": grace.unwrap_or(0) });
-            let record = client.change("POST", &format!("{}/rotate", path(&id)), Some(&body))?;
+            let body = Rotation { grace_period_seconds: Some(grace.unwrap_or(0)) };
+            let record = client.change("POST", &format!("{}/rotate", path(&id)), &body)?;
             show_with_secret(&record, "key", json, quiet)
         }
         KeysCommand::Revoke { id: given, descendants, yes } => {
@@ -227,12 +229,13 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
             let named = named(&given, &id);
             confirm(yes, &format!("Revoke {named}{all}? This cannot be undone."))?;
             let mark = if descendants { "?descendants=true" } else { "" };
-            client.change("DELETE", &format!("{}{mark}", path(&id)), None)?;
+            client.delete(&format!("{}{mark}", path(&id)))?;
             if json { Ok(()) } else { print(&format!("{id} is revoked\n")) }
         }
         KeysCommand::Patch(patch) => {
+            let given = patch.id.clone();
             let body = patch.body()?;
-            show(&client.change("PATCH", &path(&id_of(&patch.id)?), Some(&body))?, json)
+            show(&client.change("PATCH", &path(&id_of(&given)?), &body)?, json)
         }
     }
 }
@@ -248,36 +251,34 @@ fn connect(
     }
 }
 
-fn end(expires: Option<&String>) -> Result<Option<Value>, CommandFailure> {
-    let end = expires.map(|text| times::future("--expires", text, Clock::System.now()));
-    Ok(end.transpose()?.map(Value::from))
+fn end(expires: Option<String>) -> Result<Option<Time>, CommandFailure> {
+    let end = expires.map(|text| times::future("--expires", &text, Clock::System.now()));
+    Ok(end.transpose()?.map(Time))
 }
 
 impl NewKeyArguments {
-    fn body(&self) -> Result<Value, CommandFailure> {
-        Ok(fields::body(
-            None,
-            [
-                ("name", self.name.clone().map(Value::from)),
-                ("scopes", (!self.scopes.is_empty()).then(|| json!(self.scopes))),
-                ("expires_at", end(self.expires.as_ref())?),
-                ("owner", self.owner.clone().map(Value::from)),
-                ("labels", fields::object(&self.labels)),
-                ("limits", self.limits.member()),
-            ],
-        ))
+    fn record(self) -> Result<NewKey, CommandFailure> {
+        Ok(NewKey {
+            name: self.name,
+            scopes: Some(self.scopes).filter(|scopes| !scopes.is_empty()),
+            expires_at: end(self.expires)?,
+            limits: self.limits.given(),
+            metadata: None,
+            owner: self.owner,
+            labels: fields::pairs(self.labels),
+        })
     }
 }
 
 impl KeyPatchArguments {
-    fn body(&self) -> Result<Value, CommandFailure> {
+    fn body(self) -> Result<Value, CommandFailure> {
         fields::some_change(fields::body(
-            self.patch.clone(),
+            self.patch,
             [
-                ("name", self.name.clone().map(Value::from)),
-                ("status", self.status.clone().map(Value::from)),
-                ("expires_at", end(self.expires.as_ref())?),
-                ("labels", fields::object(&self.labels)),
+                ("name", self.name.map(Value::from)),
+                ("status", self.status.map(Value::from)),
+                ("expires_at", end(self.expires)?.map(|end| json!(end))),
+                ("labels", fields::pairs(self.labels).map(|labels| json!(labels))),
                 ("limits", self.limits.member()),
             ],
         ))

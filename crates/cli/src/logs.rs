@@ -12,7 +12,7 @@ use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::log_columns::LogColumns;
 use super::output::{print, print_error};
-use super::records::text;
+use super::records::{ListedPage, text};
 use super::replay::{CAPTURES, Filters};
 use super::table::clean;
 use super::terminal::{self, TextStyle, styled};
@@ -110,12 +110,11 @@ impl Tail<'_> {
         let (mut found, mut after) = (Vec::new(), None::<String>);
         for pages in 1.. {
             let page = self.page(after)?;
-            let listed = page.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            found.extend_from_slice(listed);
-            let oldest = listed.last().and_then(|one| one.get("created_at")?.as_str());
+            let oldest = page.data.last().and_then(|one| one.get("created_at")?.as_str());
             let oldest = oldest.and_then(|at| at.parse::<Timestamp>().ok());
             let is_near = oldest.is_some_and(|at| at.as_second() >= reach);
-            after = page.get("next").and_then(Value::as_str).map(str::to_owned);
+            found.extend(page.data);
+            after = page.next;
             let goes_on = found.len() < wanted || (is_near && pages < LOGS_PAGES);
             if after.is_none() || !goes_on {
                 break;
@@ -127,7 +126,7 @@ impl Tail<'_> {
         Ok(found)
     }
 
-    fn page(&self, after: Option<String>) -> Result<Value, FailedLook> {
+    fn page(&self, after: Option<String>) -> Result<ListedPage, FailedLook> {
         let mut query = self.query.clone();
         query.push(("limit", PAGE_MAX.to_string()));
         query.extend(after.map(|after| ("after", after)));

@@ -1,9 +1,8 @@
 //! `rerouter nodes`: the nodes of a gateway. `rerouter node` is one of them.
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
 
-use super::client::ApiClient;
+use super::client::{ApiCall, ApiClient};
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::fields;
@@ -13,6 +12,7 @@ use super::terminal::confirm;
 use rerouter_base::id::NodeId;
 use rerouter_base::url::encode;
 use rerouter_core::config::Env;
+use rerouter_records::node::NewNode;
 
 #[derive(Args)]
 pub(super) struct NodesArguments {
@@ -100,28 +100,22 @@ pub(super) fn run(arguments: NodesArguments, env: &Env<'_>) -> Result<(), Comman
     match command {
         NodesCommand::List { limit } => TABLE.list(&client, NODES, &[], limit, json),
         NodesCommand::Create { name, models, endpoint, quiet } => {
-            let body = fields::body(
-                None,
-                [
-                    ("name", Some(name.into())),
-                    ("models", (!models.is_empty()).then(|| json!(models))),
-                    ("endpoint", endpoint.map(Value::from)),
-                ],
-            );
-            let record = client.change("POST", NODES, Some(&body))?;
-            show_with_secret(&record, "secret", json, quiet)
+            let models = Some(models).filter(|models| !models.is_empty());
+            let new = NewNode { name, models, endpoint };
+            show_with_secret(&client.change("POST", NODES, &new)?, "secret", json, quiet)
         }
         NodesCommand::Show { id } => show(&client.record(&path(&id_of(&id)?))?, json),
         NodesCommand::Rotate { id: given, quiet, yes } => {
             let id = id_of(&given)?;
             confirm(yes, &format!("Give {} a new secret?", named(&given, &id)))?;
-            let record = client.change("POST", &format!("{}/rotate", path(&id)), None)?;
+            let path = format!("{}/rotate", path(&id));
+            let record = client.call(&ApiCall::new("POST", &path), None)?.json()?;
             show_with_secret(&record, "secret", json, quiet)
         }
         NodesCommand::Delete { id: given, yes } => {
             let id = id_of(&given)?;
             confirm(yes, &format!("Delete the node {}?", named(&given, &id)))?;
-            client.change("DELETE", &path(&id), None)?;
+            client.delete(&path(&id))?;
             if json { Ok(()) } else { print(&format!("{id} is deleted\n")) }
         }
     }

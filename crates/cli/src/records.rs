@@ -1,5 +1,6 @@
 //! Reads records of the API page by page, and prints them.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::ApiClient;
@@ -8,8 +9,16 @@ use super::output::print;
 use super::table::TextTable;
 use rerouter_records::page::PAGE_MAX;
 
-/// Calls `each` with the records of a list, newest first, at most `limit`. Returns the number of
-/// records that the gateway could not read.
+#[derive(Deserialize)]
+pub(super) struct ListedPage {
+    pub(super) data: Vec<Value>,
+    pub(super) next: Option<String>,
+    #[serde(default)]
+    unreadable: u64,
+}
+
+/// Calls `each` with the records of a list, newest first, `limit` at most. Returns how many the
+/// gateway could not read.
 pub(super) fn for_each_record(
     client: &ApiClient,
     path: &str,
@@ -22,15 +31,13 @@ pub(super) fn for_each_record(
         let mut query = query.to_vec();
         query.push(("limit", left.min(PAGE_MAX as u64).to_string()));
         query.extend(after.take().map(|after| ("after", after)));
-        let page = client.get(path, &query)?.ok()?.json()?;
-        for record in page.get("data").and_then(Value::as_array).into_iter().flatten() {
-            each(record)?;
-            left = left.saturating_sub(1);
-        }
-        unreadable += page.get("unreadable").and_then(Value::as_u64).unwrap_or(0);
-        match page.get("next").and_then(Value::as_str) {
-            Some(next) => after = Some(next.to_owned()),
-            None => break,
+        let page: ListedPage = client.get(path, &query)?.ok()?.json()?;
+        page.data.iter().try_for_each(&mut each)?;
+        left = left.saturating_sub(page.data.len() as u64);
+        unreadable += page.unreadable;
+        after = page.next;
+        if after.is_none() {
+            break;
         }
     }
     Ok(unreadable)

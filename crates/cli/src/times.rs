@@ -11,11 +11,15 @@ use rerouter_base::clock::rfc3339;
 
 /// A time in the past.
 pub(super) fn past(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
-    parse(option, text, "an age", |distance| now.checked_sub(distance).ok())
+    parse(option, text, "an age", |distance| now.checked_sub(distance).ok()).map(rfc3339)
 }
 
 /// A time in the future.
-pub(super) fn future(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
+pub(super) fn future(
+    option: &str,
+    text: &str,
+    now: Timestamp,
+) -> Result<Timestamp, CommandFailure> {
     parse(option, text, "a time from now", |distance| now.checked_add(distance).ok())
 }
 
@@ -24,11 +28,11 @@ fn parse(
     given: &str,
     what: &str,
     from_now: impl Fn(Duration) -> Option<Timestamp>,
-) -> Result<String, CommandFailure> {
+) -> Result<Timestamp, CommandFailure> {
     if let Ok(at) = given.parse::<Timestamp>() {
-        return Ok(rfc3339(at));
+        return Ok(at);
     }
-    distance(given).and_then(from_now).map(rfc3339).ok_or_else(|| {
+    distance(given).and_then(from_now).ok_or_else(|| {
         CommandFailure::Usage(format!(
             "{option} has to be an RFC 3339 time, or {what} such as 24h or 7d"
         ))

@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), Comma
     if arguments.json {
         return print(&format!("{}\n", answer.text));
     }
-    let answer = answer.json()?;
+    let answer: Value = answer.json()?;
     let rows = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     if rows.is_empty() {
         return print("no usage\n");

@@ -11,8 +11,11 @@ use super::output::print;
 use super::records::{RecordName, RecordTable, named, show};
 use super::terminal::{confirm, read_secret};
 use rerouter_base::id::UserId;
+use rerouter_base::secret::Secret;
 use rerouter_base::url::encode;
 use rerouter_core::config::Env;
+use rerouter_records::user::NewUser;
+use rerouter_records::{Role, ShownSecret};
 
 #[derive(Args)]
 pub(super) struct UsersArguments {
@@ -39,8 +42,8 @@ enum UsersCommand {
         #[arg(long)]
         name: Option<String>,
         /// Role of the user.
-        #[arg(long, default_value = "user", value_parser = ["user", "admin"])]
-        role: String,
+        #[arg(long, default_value = "user", value_parser = fields::word!(Role))]
+        role: Role,
         #[command(flatten)]
         limits: LimitArguments,
     },
@@ -105,24 +108,15 @@ pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), Comman
     let UsersArguments { client, json, command } = arguments;
     let client = ApiClient::new(&client, env)?;
     let path = |id: &str| format!("{USERS}/{}", encode(id));
-    let patch =
-        |id: &str, body: &Value| show(&client.change("PATCH", &path(id), Some(body))?, json);
+    let patch = |id: &str, body: &Value| show(&client.change("PATCH", &path(id), body)?, json);
     let id_of = |given: &str| id(&client, given);
     match command {
         UsersCommand::List { limit } => TABLE.list(&client, USERS, &[], limit, json),
         UsersCommand::Create { email, name, role, limits } => {
             let password = read_secret("Password: ")?;
-            let body = fields::body(
-                None,
-                [
-                    ("email", Some(email.into())),
-                    ("password", Some(password.into())),
-                    ("name", name.map(Value::from)),
-                    ("role", Some(role.into())),
-                    ("limits", limits.member()),
-                ],
-            );
-            show(&client.change("POST", USERS, Some(&body))?, json)
+            let password = ShownSecret(Secret::new(password));
+            let new = NewUser { email, password, name, role: Some(role), limits: limits.given() };
+            show(&client.change("POST", USERS, &new)?, json)
         }
         UsersCommand::Show { id } => show(&client.record(&path(&id_of(&id)?))?, json),
         UsersCommand::Patch { id, name, role, limits, patch: given } => {
@@ -143,7 +137,7 @@ pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), Comman
         UsersCommand::Delete { id: given, yes } => {
             let id = id_of(&given)?;
             confirm(yes, &format!("Delete {} and all captures?", named(&given, &id)))?;
-            client.change("DELETE", &path(&id), None)?;
+            client.delete(&path(&id))?;
             if json { Ok(()) } else { print(&format!("{id} is deleted\n")) }
         }
         UsersCommand::Enable { id } => patch(&id_of(&id)?, &json!({ "disabled": false })),

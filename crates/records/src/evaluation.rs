@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use crate::page::object;
 use rerouter_base::id::RequestId;
 
-/// Default number of captures in an evaluation, newest first.
+/// Captures that an evaluation covers by default, the newest first.
 const EVALUATE_DEFAULT: u64 = 100_000;
-/// Limit on the captures in an evaluation.
+/// Most captures that an evaluation may cover.
 pub const EVALUATE_MAX: u64 = 10_000_000;
 
 rerouter_base::words! {
@@ -38,7 +38,7 @@ rerouter_base::words! {
 }
 
 /// An evaluation to make.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Evaluate")]
 #[serde(deny_unknown_fields)]
 pub struct NewEvaluation {
@@ -61,7 +61,7 @@ const fn most() -> u64 {
 }
 
 /// The earlier document to make live again.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
     pub revision: String,
@@ -180,7 +180,9 @@ rerouter_base::words! {
 pub struct UnpricedTarget {
     /// `provider/model`.
     pub target: String,
-    pub lacks: Lack,
+    // A client reads words of a later version too.
+    #[schemars(with = "Lack")]
+    pub lacks: String,
     /// Number of captures.
     pub count: u64,
 }

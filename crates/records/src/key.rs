@@ -147,7 +147,7 @@ pub struct BudgetUsage {
 }
 
 /// A new key.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
     #[schemars(length(min = 1, max = NAME_CHARS))]
@@ -188,7 +188,7 @@ pub struct KeyPatch {
 }
 
 /// How to rotate a key.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rotation {
     /// How long the old secret stays valid. Default: 0.

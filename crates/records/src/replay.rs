@@ -287,7 +287,7 @@ pub struct Erased {
 object!(ImportObject "import");
 
 /// What was imported.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Import {
     pub object: ImportObject,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Time;
 use crate::page::object;
 use crate::patch::{MergePatch, Patch};
+use crate::{ShownSecret, Time};
 use rerouter_base::id::UserId;
 use rerouter_base::secret::Secret;
 use rerouter_store::{Limits, Role, UserRow};
@@ -57,14 +57,14 @@ impl From<&UserRow> for UserRecord {
 }
 
 /// A new user.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewUser {
     #[schemars(length(max = EMAIL_BYTES))]
     pub email: String,
     /// 8 to 1,024 bytes.
-    #[schemars(with = "String", length(max = PASSWORD_BYTES))]
-    pub password: Secret,
+    #[schemars(length(max = PASSWORD_BYTES))]
+    pub password: ShownSecret,
     #[schemars(length(min = 1, max = NAME_CHARS))]
     pub name: Option<String>,
     /// Default: `user`.

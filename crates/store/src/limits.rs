@@ -199,6 +199,10 @@ impl Limits {
         [self.rpm, self.tpm, self.concurrency]
     }
 
+    pub fn set_counts(&mut self, counts: ByCount<u64>) {
+        self.counts_mut().into_iter().zip(counts).for_each(|(limit, count)| *limit = count);
+    }
+
     fn counts_mut(&mut self) -> [&mut Option<u64>; 3] {
         [&mut self.rpm, &mut self.tpm, &mut self.concurrency]
     }

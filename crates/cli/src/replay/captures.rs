@@ -18,11 +18,6 @@ pub(super) fn path(id: &str) -> Result<String, CommandFailure> {
     }
 }
 
-/// The text of a number below `pointer`, 0 if there is none.
-pub(super) fn number(value: &Value, pointer: &str) -> f64 {
-    value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
-}
-
 /// US dollars; `-` for an unknown amount.
 pub(crate) fn dollars(amount: Option<f64>) -> String {
     amount.map_or_else(|| "-".to_owned(), |amount| format!("${amount:.6}"))

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::super::client::{ApiClient, refusal};
 use super::super::failure::{CommandFailure, problem_list};
+use super::super::fields::word;
 use super::super::output::print;
 use super::super::progress::ProgressLine;
 use super::super::records::text;
@@ -20,7 +22,9 @@ use super::gate::{Bounds, GateVerdict};
 use super::{junit, report};
 use rerouter_core::config::{self, Env, Server};
 use rerouter_core::evaluate::{HealthSource, OfflineEvaluation};
-use rerouter_records::evaluation::{EVALUATE_MAX, EvaluationRecord};
+use rerouter_records::evaluation::{
+    AssumedHealth, Baseline, EVALUATE_DEFAULT, EVALUATE_MAX, EvaluationRecord, NewEvaluation,
+};
 use rerouter_routing::Routing;
 
 #[derive(Args)]
@@ -38,10 +42,10 @@ pub(super) struct EvaluateArguments {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=EVALUATE_MAX))]
     limit: Option<u64>,
     /// State of the targets: as recorded, as it is now, or all healthy.
-    #[arg(long, value_enum, default_value_t = HealthArgument::Recorded)]
-    health: HealthArgument,
+    #[arg(long, default_value = "recorded", value_parser = word!(AssumedHealth))]
+    health: AssumedHealth,
     /// Compare with the recorded decisions (default), or with those of the live document.
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = word!(Baseline))]
     baseline: Option<Baseline>,
     /// Decide the captures of this exported file, without a gateway.
     #[arg(long, value_name = "FILE")]
@@ -59,36 +63,10 @@ pub(super) struct EvaluateArguments {
     json: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum HealthArgument {
-    Recorded,
-    Current,
-    Healthy,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Baseline {
-    Recorded,
-    Current,
-}
-
-impl HealthArgument {
-    fn as_str(self) -> &'static str {
-        match self {
-            HealthArgument::Recorded => "recorded",
-            HealthArgument::Current => "current",
-            HealthArgument::Healthy => "healthy",
-        }
-    }
-}
-
 impl EvaluateArguments {
-    fn baseline(&self) -> &'static str {
-        match self.baseline {
-            Some(Baseline::Current) => "current",
-            None if self.against.is_some() => "current",
-            _ => "recorded",
-        }
+    fn baseline(&self) -> Baseline {
+        let usual = if self.against.is_some() { Baseline::Current } else { Baseline::Recorded };
+        self.baseline.unwrap_or(usual)
     }
 
     /// Writes the file for CI, if it is requested. `failure` is the reason why there is no report.
@@ -113,8 +91,12 @@ pub(super) fn run(
         Some(corpus) => offline(arguments, corpus, env, now),
         None => connect().and_then(|client| online(arguments, &client, now)),
     };
-    let mut report = match evaluated {
-        Ok(report) => report,
+    let read = |told: Value| match EvaluationRecord::deserialize(&told) {
+        Ok(report) => Ok((told, report)),
+        Err(error) => Err(CommandFailure::Gateway(format!("the report cannot be read: {error}"))),
+    };
+    let (mut told, report) = match evaluated.and_then(read) {
+        Ok(both) => both,
         Err(failure) => {
             // Otherwise CI could read the file of an earlier run.
             if let CommandFailure::Usage(why) | CommandFailure::Gateway(why) = &failure {
@@ -125,10 +107,10 @@ pub(super) fn run(
     };
     let verdicts = arguments.bounds.judge(&report);
     let printed = if arguments.json {
-        if let Some(fields) = report.as_object_mut() {
+        if let Some(fields) = told.as_object_mut() {
             fields.insert("verdicts".to_owned(), verdicts.iter().map(GateVerdict::json).collect());
         }
-        print(&format!("{report}\n"))
+        print(&format!("{told}\n"))
     } else {
         let lines: String = verdicts.iter().map(GateVerdict::line).collect();
         print(&(report::render(&report) + &lines))
@@ -144,21 +126,19 @@ fn online(
     client: &ApiClient,
     now: Timestamp,
 ) -> Result<Value, CommandFailure> {
-    let mut body = json!({
-        "filter": arguments.filters.object(client, now)?,
-        "health": arguments.health.as_str(),
-        "baseline": arguments.baseline(),
-    });
-    if let Some(fields) = body.as_object_mut() {
-        if let Some(document) = &arguments.document {
-            let source = config::load(document).map_err(unusable)?;
-            fields.insert("document".to_owned(), source.text.into());
-        }
-        fields.extend(arguments.limit.map(|limit| ("limit".to_owned(), limit.into())));
-    }
+    let filter = arguments.filters.query(client, now)?;
+    let filter = filter.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+    let document = arguments.document.as_deref().map(config::load).transpose();
+    let asked = NewEvaluation {
+        document: document.map_err(unusable)?.map_or(Value::Null, |source| source.text.into()),
+        filter: Some(filter.collect()),
+        limit: arguments.limit.unwrap_or(EVALUATE_DEFAULT),
+        health: Some(arguments.health),
+        baseline: Some(arguments.baseline()),
+    };
     let file = arguments.document.as_ref().map(|document| document.display().to_string());
     let (progress, mut report) = (ProgressLine::text(), None);
-    let done = client.lines(&format!("{CAPTURES}/evaluate"), &body, file.as_deref(), |line| {
+    let done = client.lines(&format!("{CAPTURES}/evaluate"), &asked, file.as_deref(), |line| {
         let line: Value = serde_json::from_str(line)
             .map_err(|_| CommandFailure::Gateway("a line of the answer is not JSON".to_owned()))?;
         match line.get("object").and_then(Value::as_str) {
@@ -199,7 +179,7 @@ fn offline(
     let candidate = load_document(candidate, &server)?;
     let baseline = arguments.against.as_deref().map(|path| load_document(path, &server));
     let health = match arguments.health {
-        HealthArgument::Healthy => HealthSource::Given(BTreeMap::new()),
+        AssumedHealth::Healthy => HealthSource::Given(BTreeMap::new()),
         _ => HealthSource::Recorded,
     };
     let limit = arguments.limit.unwrap_or(EVALUATE_MAX);
@@ -216,7 +196,7 @@ fn offline(
     done?;
     let report = EvaluationRecord {
         revision: Some(revision),
-        baseline: Some(arguments.baseline().to_owned()),
+        baseline: Some(arguments.baseline().as_str().to_owned()),
         health: Some(arguments.health.as_str().to_owned()),
         limit: Some(limit),
         ..evaluation.report().record()
@@ -230,7 +210,7 @@ fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<(), Co
     if !arguments.filters.given(now)?.is_empty() {
         return usage("a corpus is taken whole: filter when exporting");
     }
-    if arguments.health == HealthArgument::Current {
+    if arguments.health == AssumedHealth::Current {
         return usage("a corpus holds recorded health only: use --health recorded or healthy");
     }
     match (arguments.baseline, &arguments.against) {

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 
 use super::super::client::ApiClient;
 use super::super::failure::CommandFailure;
@@ -102,19 +101,6 @@ impl Filters {
             ("shadow_of", self.shadow_of.clone()),
         ];
         Ok(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
-    }
-
-    /// The filters as the member `filter` of an evaluation.
-    pub(super) fn object(
-        &self,
-        client: &ApiClient,
-        now: Timestamp,
-    ) -> Result<Map<String, Value>, CommandFailure> {
-        Ok(self
-            .query(client, now)?
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.into()))
-            .collect())
     }
 }
 

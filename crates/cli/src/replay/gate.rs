@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::captures::number;
 use super::report::{changed_share, cost_increase, percent, routed, unpriced};
 use rerouter_core::evaluate::share;
+use rerouter_records::evaluation::EvaluationRecord;
 
 /// Tolerance for rounding, when a quotient of two sums is compared with a bound.
 const ROUNDING: f64 = 1e-9;
@@ -44,10 +44,9 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     share::read(text).ok_or_else(|| format!("has to be {}", share::SPELLINGS))
 }
 
-/// Number of captures that would go elsewhere and whose difference in cost is unknown.
-fn unknown_increases(report: &Value) -> f64 {
-    let changes = report.get("by_change").and_then(Value::as_array);
-    changes.into_iter().flatten().map(|change| number(change, "/unpriced")).sum()
+/// Captures that would go elsewhere at an unknown difference in cost.
+fn unknown_increases(report: &EvaluationRecord) -> u64 {
+    report.by_change.iter().map(|change| change.unpriced).sum()
 }
 
 impl Bounds {
@@ -59,11 +58,11 @@ impl Bounds {
     }
 
     /// The verdicts on a report; empty if no bound is given.
-    pub(super) fn judge(&self, report: &Value) -> Vec<GateVerdict> {
+    pub(super) fn judge(&self, report: &EvaluationRecord) -> Vec<GateVerdict> {
         if !self.any() {
             return Vec::new();
         }
-        let is_empty = number(report, "/evaluated") == 0.0;
+        let is_empty = report.evaluated == 0;
         let empty = is_empty && !self.allow_empty;
         let mut verdicts = vec![GateVerdict {
             name: "captures",
@@ -74,9 +73,9 @@ impl Bounds {
             add("max-changed", too_many_changed(report, most));
         }
         if self.forbid_unroutable {
-            let (lost, all) = (number(report, "/unroutable"), number(report, "/evaluated"));
+            let EvaluationRecord { unroutable: lost, evaluated: all, .. } = report;
             let why = || format!("{lost} of {all} captures would find no target any more");
-            add("forbid-unroutable", (lost > 0.0).then(why));
+            add("forbid-unroutable", (*lost > 0).then(why));
         }
         if let Some(most) = self.max_cost_increase.filter(|_| !is_empty) {
             add("max-cost-increase", too_expensive(report, most));
@@ -85,12 +84,12 @@ impl Bounds {
     }
 }
 
-fn too_many_changed(report: &Value, most: f64) -> Option<String> {
+fn too_many_changed(report: &EvaluationRecord, most: f64) -> Option<String> {
     let share = changed_share(report);
     (share > most).then(|| {
         format!(
             "{} of {} captures ({}) would go elsewhere, at most {} may",
-            number(report, "/changed"),
+            report.changed,
             routed(report),
             percent(share),
             percent(most)
@@ -98,14 +97,14 @@ fn too_many_changed(report: &Value, most: f64) -> Option<String> {
     })
 }
 
-/// Breaks the bound also if a cost is unknown, because it might exceed the bound.
+/// An unknown cost breaks the bound too: it might exceed it.
 fn too_expensive(report: &Value, most: f64) -> Option<String> {
     let (increase, unknown) = (cost_increase(report), unknown_increases(report));
     if increase > most + ROUNDING {
         let (increase, most) = (percent(increase), percent(most));
         return Some(format!("the captures would cost {increase} more, at most {most} is allowed"));
     }
-    (unknown > 0.0).then(|| {
+    (unknown > 0).then(|| {
         let why = unpriced(report);
         format!("{unknown} captures would go elsewhere at an unknown cost: {why}")
     })
@@ -132,6 +131,7 @@ impl GateVerdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rerouter_records::evaluation::{ChangeRecord, CostRecord, UnpricedTarget};
 
     fn bounds() -> Bounds {
         Bounds {
@@ -151,22 +151,39 @@ mod tests {
         before: f64,
         after: f64,
         unpriced: u64,
-    ) -> Value {
-        let targets = json!([
-            { "target": "p/x", "lacks": "price", "count": unpriced },
-            { "target": "p/y", "lacks": "usage", "count": 1 }
-        ]);
-        let cost = json!({
-            "before": before, "after": after, "unpriced": unpriced + 1, "unpriced_targets": targets
-        });
-        let changes = json!([{ "unpriced": 0 }, { "unpriced": unpriced }]);
-        json!({
-            "evaluated": evaluated, "changed": changed, "unroutable": unroutable,
-            "by_change": changes, "cost": cost
-        })
+    ) -> EvaluationRecord {
+        let target = |target: &str, lacks: &str, count| UnpricedTarget {
+            target: target.into(),
+            lacks: lacks.into(),
+            count,
+        };
+        let change = |unpriced| ChangeRecord {
+            from: "p/x".into(),
+            to: "p/y".into(),
+            count: 1,
+            cost_delta_usd: None,
+            unpriced,
+            reasons: Vec::new(),
+            examples: Vec::new(),
+        };
+        let cost = CostRecord {
+            before,
+            after,
+            unpriced: unpriced + 1,
+            unpriced_targets: vec![target("p/x", "price", unpriced), target("p/y", "usage", 1)],
+            ..CostRecord::default()
+        };
+        EvaluationRecord {
+            evaluated,
+            changed,
+            unroutable,
+            by_change: vec![change(0), change(unpriced)],
+            cost,
+            ..EvaluationRecord::default()
+        }
     }
 
-    fn broken(bounds: &Bounds, report: &Value) -> Vec<&'static str> {
+    fn broken(bounds: &Bounds, report: &EvaluationRecord) -> Vec<&'static str> {
         bounds
             .judge(report)
             .iter()
@@ -211,12 +228,12 @@ mod tests {
     fn captures_that_found_no_target_before_do_not_dilute_the_share() {
         let mut report = report(100, 2, 0, 1.0, 1.0, 0);
         assert_eq!(broken(&bounds(), &report), [""; 0]);
-        report["unroutable_before"] = json!(50);
+        report.unroutable_before = 50;
         assert_eq!(
             (broken(&bounds(), &report), changed_share(&report)),
             (vec!["max-changed"], 0.04)
         );
-        report["unroutable_before"] = json!(100);
+        report.unroutable_before = 100;
         assert_eq!(
             (broken(&bounds(), &report), changed_share(&report)),
             (vec!["max-changed"], 1.0)

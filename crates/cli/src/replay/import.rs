@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::client::{ApiClient, ApiResponse};
+use super::super::client::{ApiCall, ApiClient, ApiResponse};
 use super::super::failure::CommandFailure;
 use super::super::output::print;
 use super::super::progress::ProgressLine;
 use super::captures::CAPTURES;
 use super::corpus::{CorpusPosition, for_each_line};
 use rerouter_gateway::IMPORT_BODY;
+use rerouter_records::replay::Import;
 
 /// Most bytes that `rerouter replay import` sends at once; a larger line is sent alone.
 const IMPORT_PART: usize = 4 << 20;
@@ -20,20 +21,8 @@ const IMPORT_TRIES: usize = 10;
 /// Longest wait between these tries.
 const IMPORT_WAIT: Duration = Duration::from_secs(30);
 
-/// The counts of an answer: their names, and the texts for people.
-const COUNTS: [(&str, &str); 4] = [
-    ("imported", "imported"),
-    ("existing", "already there"),
-    ("expired", "beyond the retention there"),
-    ("refused", "too large or refused"),
-];
-
-/// Sums over all answers.
-#[derive(Default)]
-struct ImportCounts([u64; 4]);
-
-/// Imports a file in batches. If one fails, the earlier ones stay imported, and a repeat of the
-/// call continues from there. A line that is too large for the gateway counts as refused.
+/// Imports a file in batches. If one fails, those before it stay imported, and the same call goes
+/// on from there. A line that is too large for the gateway is counted as refused.
 pub(super) fn import(
     client: &ApiClient,
     file: &Path,
@@ -46,7 +35,7 @@ pub(super) fn import(
         file,
         query,
         progress: ProgressLine::bar(),
-        counts: ImportCounts::default(),
+        sums: Import::default(),
         batch: Vec::new(),
         first_line: 1,
     };
@@ -66,8 +55,7 @@ pub(super) fn import(
     let result =
         result.and_then(|()| if upload.batch.is_empty() { Ok(()) } else { upload.send(last) });
     upload.progress.clear();
-    let counts = &upload.counts;
-    let printed = print(&if json { format!("{}\n", counts.json()) } else { counts.text() });
+    let printed = print(&told(&upload.sums, json));
     result.and(printed)
 }
 
@@ -76,7 +64,8 @@ struct Upload<'a> {
     file: &'a Path,
     query: Vec<(&'static str, String)>,
     progress: ProgressLine,
-    counts: ImportCounts,
+    /// Over all answers.
+    sums: Import,
     batch: Vec<u8>,
     /// The line number, in the file, of the batch's first line.
     first_line: u64,
@@ -93,28 +82,38 @@ impl Upload<'_> {
         match answer.filter(|answer| !is_single || answer.status != 413) {
             Some(answer) => {
                 let answer = answer.ok().map_err(|failure| self.locate(failure))?;
-                self.counts.add(&answer.json()?);
+                self.add(&answer.json()?);
             }
-            None => self.counts.add(&json!({ "refused": 1 })),
+            None => self.sums.refused += 1,
         }
-        let captures = self.counts.0.iter().sum::<u64>();
+        let Import { imported, existing, expired, refused, .. } = &self.sums;
+        let captures = imported + existing + expired + refused;
         self.progress.advance(position.read, position.length, &format!("{captures} captures"));
         Ok(())
     }
 
-    /// Sends a batch. While the gateway is busy with another import, waits and tries again.
+    fn add(&mut self, answer: &Import) {
+        self.sums.imported += answer.imported;
+        self.sums.existing += answer.existing;
+        self.sums.expired += answer.expired;
+        self.sums.refused += answer.refused;
+    }
+
+    /// Sends a batch. The gateway runs one import at a time: while it is busy, waits and retries.
     #[expect(clippy::disallowed_methods, reason = "a command that has nothing else to do")]
     fn post(&self, batch: &[u8]) -> Result<ApiResponse, CommandFailure> {
         let path = format!("{CAPTURES}/import");
+        let body = Some(("application/x-ndjson", batch));
+        let call = ApiCall { query: &self.query, body, ..ApiCall::new("POST", &path) };
         for _ in 1..IMPORT_TRIES {
-            let answer = self.client.post_lines(&path, &self.query, batch)?;
+            let answer = self.client.any(&call)?;
             if answer.status != 429 {
                 return Ok(answer);
             }
             let wait = Duration::from_secs(answer.retry_after.unwrap_or(1));
             std::thread::sleep(wait.min(IMPORT_WAIT));
         }
-        self.client.post_lines(&path, &self.query, batch)
+        self.client.any(&call)
     }
 
     /// Adds the batch's first line to a refusal, because the gateway counts lines within the batch.
@@ -130,26 +129,20 @@ impl Upload<'_> {
     }
 }
 
-impl ImportCounts {
-    fn add(&mut self, answer: &Value) {
-        for (count, (name, _)) in self.0.iter_mut().zip(COUNTS) {
-            *count += answer.get(name).and_then(Value::as_u64).unwrap_or_default();
-        }
+fn told(sums: &Import, json: bool) -> String {
+    let Import { imported, existing, expired, refused, .. } = sums;
+    if json {
+        let counts = json!({
+            "imported": imported, "existing": existing, "expired": expired, "refused": refused,
+        });
+        return format!("{counts}\n");
     }
-
-    fn json(&self) -> Value {
-        let pairs = self.0.iter().zip(COUNTS);
-        pairs.map(|(count, (name, _))| (name.to_owned(), Value::from(*count))).collect()
-    }
-
-    fn text(&self) -> String {
-        let counts: Vec<String> = self
-            .0
-            .iter()
-            .zip(COUNTS)
-            .filter(|(count, (name, _))| **count > 0 || *name == "imported")
-            .map(|(count, (_, text))| format!("{count} {text}"))
-            .collect();
-        format!("{}\n", counts.join(", "))
-    }
+    let others = [
+        (existing, "already there"),
+        (expired, "beyond the retention there"),
+        (refused, "too large or refused"),
+    ];
+    let others = others.iter().filter(|(count, _)| **count > 0);
+    let others: String = others.map(|(count, what)| format!(", {count} {what}")).collect();
+    format!("{imported} imported{others}\n")
 }

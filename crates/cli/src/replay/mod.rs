@@ -25,11 +25,11 @@ use super::client::ApiClient;
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::output::print;
-use super::records::text;
 use super::terminal::confirm;
 use super::{fields, keys, times, users};
 use rerouter_base::clock::Clock;
 use rerouter_core::config::Env;
+use rerouter_records::replay::Erased;
 
 #[derive(Args)]
 pub(super) struct ReplayArguments {
@@ -142,8 +142,9 @@ pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> Result<(), Comma
             let named = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
             let named: Vec<String> = named.map(|(name, value)| format!("{name}={value}")).collect();
             confirm(yes, &format!("Delete all captures with {}?", named.join(" and ")))?;
-            let done = client.change("DELETE", &format!("{CAPTURES}?{}", named.join("&")), None)?;
-            print(&format!("{} captures are deleted\n", text(done.get("deleted"))))
+            let done = client.delete(&format!("{CAPTURES}?{}", named.join("&")))?;
+            let Erased { deleted } = done.json()?;
+            print(&format!("{deleted} captures are deleted\n"))
         }
         ReplayCommand::Export { filters, limit, out } => {
             let client = connect()?;

@@ -1,27 +1,27 @@
 //! The report of an evaluation: its figures, and its text for people.
 
-use serde_json::Value;
-
-use super::super::records::text;
 use super::super::table::TextTable;
-use super::captures::{dollars, number};
+use super::captures::dollars;
+use rerouter_records::evaluation::{Baseline, ChangeRecord, CostSides, EvaluationRecord, Lack};
 
 /// Captures that found a target before; changes are a share of these.
-pub(super) fn routed(report: &Value) -> f64 {
-    (number(report, "/evaluated") - number(report, "/unroutable_before")).max(0.0)
+pub(super) fn routed(report: &EvaluationRecord) -> u64 {
+    report.evaluated.saturating_sub(report.unroutable_before)
 }
 
 /// The share of [`routed`] captures that go elsewhere, as `PUT /v1/router/config` computes it for
 /// its gate.
-pub(super) fn changed_share(report: &Value) -> f64 {
-    let changed = number(report, "/changed");
-    if changed > 0.0 { (changed / routed(report)).min(1.0) } else { 0.0 }
+pub(super) fn changed_share(report: &EvaluationRecord) -> f64 {
+    match report.changed {
+        0 => 0.0,
+        changed => (changed as f64 / routed(report) as f64).min(1.0),
+    }
 }
 
 /// The relative increase of the known costs; infinite if nothing cost anything before.
-pub(super) fn cost_increase(report: &Value) -> f64 {
-    let (before, after) = (number(report, "/cost/before"), number(report, "/cost/after"));
-    match after - before {
+pub(super) fn cost_increase(report: &EvaluationRecord) -> f64 {
+    let before = report.cost.before;
+    match report.cost.after - before {
         more if before > 0.0 => more / before,
         more if more > 0.0 => f64::INFINITY,
         _ => 0.0,
@@ -29,14 +29,13 @@ pub(super) fn cost_increase(report: &Value) -> f64 {
 }
 
 /// Why costs are unknown: per target what is missing, and for how many captures.
-pub(super) fn unpriced(report: &Value) -> String {
-    let targets = report.pointer("/cost/unpriced_targets").and_then(Value::as_array);
-    let lines = targets.into_iter().flatten().map(|row| {
-        let what = match row.get("lacks").is_some_and(|lacks| lacks == "usage") {
-            true => "no usage reported by",
-            false => "no price for",
+pub(super) fn unpriced(report: &EvaluationRecord) -> String {
+    let lines = report.cost.unpriced_targets.iter().map(|row| {
+        let what = match Lack::parse(&row.lacks) {
+            Some(Lack::Usage) => "no usage reported by",
+            _ => "no price for",
         };
-        format!("{what} {} ({})", text(row.get("target")), text(row.get("count")))
+        format!("{what} {} ({})", row.target, row.count)
     });
     lines.collect::<Vec<_>>().join(", ")
 }
@@ -54,7 +53,7 @@ fn more_or_less(increase: f64) -> String {
 }
 
 /// The whole report, for people.
-pub(super) fn render(report: &Value) -> String {
+pub(super) fn render(report: &EvaluationRecord) -> String {
     let mut out = summary(report);
     for table in [changes(report), shift(report)] {
         if !table.is_empty() {
@@ -68,39 +67,29 @@ pub(super) fn render(report: &Value) -> String {
     out
 }
 
-fn summary(report: &Value) -> String {
-    let at = |pointer: &str| text(report.pointer(pointer));
-    let baseline = match at("/baseline").as_str() {
-        "current" => "the live document",
+fn summary(report: &EvaluationRecord) -> String {
+    let EvaluationRecord { evaluated, changed, rule_changed, plan_changed, unroutable, .. } =
+        report;
+    let baseline = match report.baseline.as_deref().and_then(Baseline::parse) {
+        Some(Baseline::Current) => "the live document",
         _ => "the recorded decisions",
     };
     format!(
-        "{} captures decided by {}, compared with {baseline}\n\
-         {} changed ({}): {} by another rule, {} by another plan; {} unroutable\n",
-        at("/evaluated"),
-        at("/revision"),
-        at("/changed"),
+        "{evaluated} captures decided by {}, compared with {baseline}\n\
+         {changed} changed ({}): {rule_changed} by another rule, {plan_changed} by another plan; \
+         {unroutable} unroutable\n",
+        report.revision.as_deref().unwrap_or("-"),
         percent(changed_share(report)),
-        at("/rule_changed"),
-        at("/plan_changed"),
-        at("/unroutable"),
     )
 }
 
-fn listed<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    value.get(name).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// The targets to which captures would go instead. A change with several reasons has several rows.
-fn changes(report: &Value) -> TextTable {
+/// Where captures go instead. A change with several reasons has a row for each.
+fn changes(report: &EvaluationRecord) -> TextTable {
     let mut table = TextTable::new(&["FROM", "TO", "COUNT", "COST", "WHY"]);
-    for change in listed(report, "by_change") {
-        let [from, to, count] = ["from", "to", "count"].map(|name| text(change.get(name)));
-        let mut row =
-            [from, to, count, dollars(change.get("cost_delta_usd").and_then(Value::as_f64))];
-        let mut reasons: Vec<String> = listed(change, "reasons")
-            .map(|reason| format!("{}x {}", text(reason.get("count")), text(reason.get("detail"))))
-            .collect();
+    for ChangeRecord { from, to, count, cost_delta_usd, reasons, .. } in &report.by_change {
+        let mut row = [from.clone(), to.clone(), count.to_string(), dollars(*cost_delta_usd)];
+        let mut reasons: Vec<String> =
+            reasons.iter().map(|reason| format!("{}x {}", reason.count, reason.detail)).collect();
         if reasons.is_empty() {
             reasons.push(String::new());
         }
@@ -112,52 +101,49 @@ fn changes(report: &Value) -> TextTable {
     table
 }
 
-fn shift(report: &Value) -> TextTable {
+fn shift(report: &EvaluationRecord) -> TextTable {
     let mut table = TextTable::new(&["TARGET", "BEFORE", "AFTER"]);
-    for row in listed(report, "shift") {
-        table.row(["target", "before", "after"].map(|name| text(row.get(name))));
+    for row in &report.shift {
+        table.row([row.target.clone(), row.before.to_string(), row.after.to_string()]);
     }
     table
 }
 
-/// The costs, and how much of them is known.
-fn costs(report: &Value) -> String {
-    let amount = |pointer: &str| dollars(Some(number(report, pointer)));
-    let (before, after) = (amount("/cost/before"), amount("/cost/after"));
-    let mut out =
-        format!("cost {before} before, {after} after ({})\n", more_or_less(cost_increase(report)));
-    if number(report, "/cost/estimated/before") + number(report, "/cost/estimated/after") > 0.0 {
-        let (before, after) = (amount("/cost/estimated/before"), amount("/cost/estimated/after"));
-        out.push_str(&format!(
-            "estimated, because providers reported no usage: {before} before, {after} after\n"
-        ));
+/// The costs, and how far they are known.
+fn costs(report: &EvaluationRecord) -> String {
+    let cost = &report.cost;
+    let sides = |before: f64, after: f64| {
+        format!("{} before, {} after", dollars(Some(before)), dollars(Some(after)))
+    };
+    let increase = more_or_less(cost_increase(report));
+    let mut out = format!("cost {} ({increase})\n", sides(cost.before, cost.after));
+    let CostSides { before, after } = cost.estimated;
+    if before + after > 0.0 {
+        let told = sides(before, after);
+        out.push_str(&format!("estimated, because providers reported no usage: {told}\n"));
     }
-    if number(report, "/cost/unpriced") > 0.0 {
-        let count = text(report.pointer("/cost/unpriced"));
+    if cost.unpriced > 0 {
+        let count = cost.unpriced;
         out.push_str(&format!("{count} captures not priced: {}\n", unpriced(report)));
     }
-    if number(report, "/cost/skipped") > 0.0 {
-        out.push_str(&format!("captures left out cost {}\n", amount("/cost/skipped")));
+    if cost.skipped > 0.0 {
+        out.push_str(&format!("captures left out cost {}\n", dollars(Some(cost.skipped))));
     }
     out
 }
 
-/// The captures that were left out or are inexact.
-fn left_out(report: &Value) -> String {
-    let at = |pointer: &str| text(report.pointer(pointer));
+/// Captures that say less, or nothing.
+fn left_out(report: &EvaluationRecord) -> String {
+    let EvaluationRecord { inexact, assumed, skipped, .. } = report;
+    let [replays, shadows, undecided, version, redacted] =
+        ["replays", "shadows", "undecided", "version", "redacted"]
+            .map(|why| skipped.get(why).copied().unwrap_or_default());
     let mut out = format!(
-        "{} inexact, {} assumed; left out: {} replays, {} shadows, {} undecided, {} of another \
-         version, {} redacted\n",
-        at("/inexact"),
-        at("/assumed"),
-        at("/skipped/replays"),
-        at("/skipped/shadows"),
-        at("/skipped/undecided"),
-        at("/skipped/version"),
-        at("/skipped/redacted"),
+        "{inexact} inexact, {assumed} assumed; left out: {replays} replays, {shadows} shadows, \
+         {undecided} undecided, {version} of another version, {redacted} redacted\n"
     );
-    if number(report, "/unreadable") > 0.0 {
-        out.push_str(&format!("{} captures cannot be read: not counted\n", at("/unreadable")));
+    if let Some(count) = report.unreadable.filter(|count| *count > 0) {
+        out.push_str(&format!("{count} captures cannot be read: not counted\n"));
     }
     out
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::client::{ApiClient, refusal};
+use super::super::client::{ApiCall, ApiClient, refusal};
 use super::super::failure::CommandFailure;
 use super::super::output::print;
 use super::super::records::text;
@@ -18,8 +18,11 @@ pub(super) fn reroute(
 ) -> Result<(), CommandFailure> {
     let path = path(id)?;
     let query = if dry_run { vec![("dry_run", "true".to_owned())] } else { Vec::new() };
-    let answer = client.post(&format!("{path}/reroute"), &query, idempotency_key)?;
-    let mut reroute = answer.json().unwrap_or_default();
+    let headers: Vec<_> = idempotency_key.iter().map(|key| ("idempotency-key", *key)).collect();
+    let (target, headers) = (format!("{path}/reroute"), &headers[..]);
+    let call = ApiCall { query: &query, headers, ..ApiCall::new("POST", &target) };
+    let answer = client.any(&call)?;
+    let mut reroute: Value = answer.json().unwrap_or_default();
     let new_id = reroute.get("new_id").and_then(Value::as_str).map(str::to_owned);
     let failed = || Err(refusal(answer.status, &answer.text, None));
     // If only the provider failed, there is still a new capture to show.

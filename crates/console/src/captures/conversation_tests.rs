@@ -9,7 +9,7 @@ use crate::captures::fixtures;
 const EVIL: &str = "</pre><script>x</script>\" onload=\"x\u{202e}\0\u{1b}[31m";
 
 fn capture(request: &Value, answer: &Value) -> CaptureRecord {
-    fixtures::capture(json!({ "conversation": { "request": request, "answer": answer } }))
+    fixtures::record(json!({ "conversation": { "request": request, "answer": answer } }))
 }
 
 fn request(messages: &[Value]) -> Value {

@@ -31,12 +31,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::captures::fixtures::capture;
+    use crate::captures::fixtures;
 
     #[test]
     fn the_shell_reads_the_body_as_it_was() {
         let body = "{\n\t\"a\":\n\t\t\"it's $HOME `x` \\\\ \\n\"\n}\n";
-        let capture = capture(json!({"endpoint": "messages", "request": {"body": body}}));
+        let capture = fixtures::record(json!({"endpoint": "messages", "request": {"body": body}}));
         let command = curl(&capture, "http://localhost:8080").unwrap();
         assert!(
             command.starts_with("curl -sS 'http://localhost:8080/v1/messages' \\\n"),
@@ -57,7 +57,7 @@ mod tests {
             json!({"body": "{}", "truncated": true}),
             json!({"body": null, "truncated": false}),
         ] {
-            let capture = capture(json!({"endpoint": "messages", "request": request}));
+            let capture = fixtures::record(json!({"endpoint": "messages", "request": request}));
             assert_eq!(curl(&capture, "http://localhost"), None);
         }
     }

@@ -169,10 +169,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::captures::fixtures::capture;
+    use crate::captures::fixtures;
 
     fn decided(strategy: &str) -> DecisionRecord {
-        let capture = capture(json!({"decision": {
+        let capture = fixtures::record(json!({"decision": {
             "provider": "south", "model": "medium", "recipe": "main", "rule": "code",
             "strategy": strategy, "served": {"provider": "south", "model": "medium"},
             "candidates": [

@@ -29,7 +29,7 @@ pub(super) fn listed(with: Value) -> Replay {
 }
 
 /// A whole capture, with an empty conversation.
-pub(super) fn capture(with: Value) -> CaptureRecord {
+pub(super) fn record(with: Value) -> CaptureRecord {
     let mut whole = base();
     let more = json!({
         "decision": {

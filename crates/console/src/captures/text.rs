@@ -120,11 +120,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::captures::fixtures::capture;
+    use crate::captures::fixtures;
 
     #[test]
     fn bodies_and_parts_are_found() {
-        let capture = capture(json!({
+        let capture = fixtures::record(json!({
             "request": {"body": null, "body_base64": "PP8+"},
             "response": {"body": null, "assembled": {"a": 1}},
             "conversation": {

@@ -143,12 +143,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::captures::fixtures::capture;
+    use crate::captures::fixtures;
 
     #[test]
     fn attempts_follow_each_other_up_to_the_end() {
         let answered = |status: u64| {
-            capture(json!({"latency": {"total_ms": 9}, "status": status,
+            fixtures::record(json!({"latency": {"total_ms": 9}, "status": status,
                 "decision": {"attempts": [{"provider": "p", "model": "m", "status": status,
                     "duration_ms": 0}]}}))
         };
@@ -160,7 +160,7 @@ mod tests {
             json!({"provider": "p", "model": model, "status": 503, "error": error,
                 "duration_ms": ms})
         };
-        let capture = capture(json!({
+        let capture = fixtures::record(json!({
             "latency": {"routing_us": 120, "ttft_ms": 260, "total_ms": 400},
             "decision": {"attempts": [attempt("a", 90, Some("server_error")),
                 attempt("b", 300, None)]},
@@ -184,7 +184,7 @@ mod tests {
                 "decision": {"attempts": [{"provider": "<p>", "model": "m\u{202e}",
                     "duration_ms": 50}]}}),
         ] {
-            let html = timeline(&capture(with)).into_string();
+            let html = timeline(&fixtures::record(with)).into_string();
             assert!(!html.contains("NaN") && !html.contains("<p>") && !html.contains("\u{202e}"));
             for width in html.split("width=\"").skip(1) {
                 let width: f64 = width.split('"').next().unwrap().parse().unwrap();

@@ -89,9 +89,10 @@ fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
                 @for (at, row) in cost.unpriced_targets.iter().take(5).enumerate() {
                     @if at > 0 { ", " }
                     code { (row.target) }
-                    @match row.lacks {
-                        Lack::Usage => " reported no usage",
-                        Lack::Price => " has no known price",
+                    @match Lack::parse(&row.lacks) {
+                        Some(Lack::Usage) => " reported no usage",
+                        Some(Lack::Price) => " has no known price",
+                        None => " lacks " (row.lacks),
                     }
                     " (" (pieces::count(row.count)) ")"
                 }

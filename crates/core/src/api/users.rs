@@ -22,13 +22,13 @@ use rerouter_store::{
 pub(super) async fn create(call: Call<'_>, new: NewUser) -> Result<Answer<UserRecord>> {
     let Call { app, who, .. } = call;
     let email = pin::normal_email(&new.email)?;
-    pin::check_new_password("password", &new.password)?;
+    pin::check_new_password("password", &new.password.0)?;
     new.name.as_deref().map_or(Ok(()), check_name)?;
     let limits = limits::allowed(Interface::Router, new.limits.unwrap_or_default())?;
     if app.auth.user_by_email(&email).is_some() {
         return Err(pin::email_is_taken());
     }
-    let password = app.passwords.hash(new.password).await?;
+    let password = app.passwords.hash(new.password.0).await?;
     let now = call.now();
     app.auth.recheck(who, now)?;
     let user = UserRow {

@@ -198,7 +198,7 @@ impl EvaluationReport {
         unpriced.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let row = |(of, count): (&Unpriced, &u64)| UnpricedTarget {
             target: of.target.clone(),
-            lacks: of.lacks,
+            lacks: of.lacks.as_str().to_owned(),
             count: *count,
         };
         CostRecord {
