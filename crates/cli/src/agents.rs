@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::client::ApiClient;
 use super::destination::{ApiClientOptions, CalledInterface};
@@ -72,7 +72,7 @@ struct AgentFieldArguments {
     description: Option<String>,
     /// Further members of the record: defaults, tools, metadata.
     #[arg(long, value_name = "JSON", value_parser = fields::json_object)]
-    patch: Option<Value>,
+    patch: Option<Map<String, Value>>,
 }
 
 const AGENTS: &str = "/v1/agents";
@@ -107,17 +107,13 @@ pub(super) fn run(arguments: AgentsArguments, env: &Env<'_>) -> Result<(), Comma
 }
 
 impl AgentFieldArguments {
-    fn body(self, name: Option<String>) -> Result<Value, CommandFailure> {
+    fn body(self, name: Option<String>) -> Result<Map<String, Value>, CommandFailure> {
         let instructions = self.instructions.as_deref().map(read).transpose()?;
-        Ok(fields::body(
-            self.patch,
-            [
-                ("name", name.map(Value::from)),
-                ("model", self.model.map(Value::from)),
-                ("instructions", instructions.map(Value::from)),
-                ("description", self.description.map(Value::from)),
-            ],
-        ))
+        let members = json!({
+            "name": name, "model": self.model, "instructions": instructions,
+            "description": self.description,
+        });
+        Ok(fields::body(self.patch, members))
     }
 }
 

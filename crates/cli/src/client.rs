@@ -105,13 +105,7 @@ impl ApiClient {
         options: &ApiClientOptions,
         env: &Env<'_>,
     ) -> Result<ApiClient, CommandFailure> {
-        let client = ApiClient::to(options, CalledInterface::PinOrRouter, env)?;
-        match client.key {
-            Some(_) => Ok(client),
-            None => Err(CommandFailure::Usage(
-                "no key: set REROUTER_API_KEY, add a profile, or pass --key".to_owned(),
-            )),
-        }
+        ApiClient::to(options, CalledInterface::PinOrRouter, env)
     }
 
     /// A client of an interface; AGENT may be open and take no key.
@@ -142,6 +136,11 @@ impl ApiClient {
             .user_agent(USER_AGENT)
             .tls_config(tls.build())
             .build();
+        if key.is_none() && called == CalledInterface::PinOrRouter {
+            return Err(CommandFailure::Usage(
+                "no key: set REROUTER_API_KEY, add a profile, or pass --key".to_owned(),
+            ));
+        }
         Ok(ApiClient { agent: Agent::new_with_config(config), base, key, called })
     }
 

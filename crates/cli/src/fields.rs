@@ -76,11 +76,6 @@ impl LimitArguments {
         limits.set_counts(self.counts.0);
         Some(limits).filter(|limits| *limits != Limits::default())
     }
-
-    /// The member `limits` of a patch.
-    pub(super) fn member(self) -> Option<Value> {
-        self.given().map(|limits| json!(limits))
-    }
 }
 
 fn budget(text: &str) -> Result<Budget, String> {
@@ -111,31 +106,22 @@ pub(super) fn pairs(given: Vec<(String, String)>) -> Option<BTreeMap<String, Str
 }
 
 /// A JSON object, for `--patch`.
-pub(super) fn json_object(text: &str) -> Result<Value, String> {
-    match serde_json::from_str(text) {
-        Ok(value @ Value::Object(_)) => Ok(value),
-        _ => Err("has to be a JSON object".to_owned()),
-    }
+pub(super) fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|_| "has to be a JSON object".to_owned())
 }
 
-/// A body of the members that are given, over those of `patch`.
-pub(super) fn body(
-    patch: Option<Value>,
-    members: impl IntoIterator<Item = (&'static str, Option<Value>)>,
-) -> Value {
-    let mut body = match patch {
-        Some(Value::Object(members)) => members,
-        _ => Map::new(),
-    };
-    for (name, value) in members {
-        body.extend(value.map(|value| (name.to_owned(), value)));
+/// A body of those members that are not null, over the members of `patch`.
+pub(super) fn body(patch: Option<Map<String, Value>>, members: Value) -> Map<String, Value> {
+    let mut body = patch.unwrap_or_default();
+    if let Value::Object(members) = members {
+        body.extend(members.into_iter().filter(|(_, value)| !value.is_null()));
     }
-    Value::Object(body)
+    body
 }
 
 /// A patch that changes something.
-pub(super) fn some_change(body: Value) -> Result<Value, CommandFailure> {
-    match body.as_object().is_some_and(Map::is_empty) {
+pub(super) fn some_change(body: Map<String, Value>) -> Result<Map<String, Value>, CommandFailure> {
+    match body.is_empty() {
         true => Err(CommandFailure::Usage("nothing to change: see --help".to_owned())),
         false => Ok(body),
     }

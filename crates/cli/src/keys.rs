@@ -2,7 +2,7 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::client::ApiClient;
 use super::destination::{ApiClientOptions, CalledInterface};
@@ -146,7 +146,7 @@ struct KeyPatchArguments {
     /// A merge patch of the record, for what no option says: {"limits": {"rpm": null}} takes a
     /// limit away.
     #[arg(long, value_name = "JSON", value_parser = fields::json_object)]
-    patch: Option<Value>,
+    patch: Option<Map<String, Value>>,
 }
 
 const TABLE: RecordTable = RecordTable {
@@ -193,7 +193,7 @@ fn seconds(text: &str) -> Result<u64, String> {
 
 pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let KeysArguments { client, interface, json, command } = arguments;
-    let (client, root) = (connect(&client, interface, env)?, interface.path());
+    let (client, root) = (ApiClient::to(&client, interface.called(), env)?, interface.path());
     let path = |id: &str| format!("{root}/{}", encode(id));
     let id_of = |given: &str| NAME.id(&client, root, given);
     let owner_id = |given: Option<String>| given.map(|user| users::id(&client, &user)).transpose();
@@ -240,17 +240,6 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
     }
 }
 
-fn connect(
-    options: &ApiClientOptions,
-    interface: KeyInterface,
-    env: &Env<'_>,
-) -> Result<ApiClient, CommandFailure> {
-    match interface.called() {
-        CalledInterface::PinOrRouter => ApiClient::new(options, env),
-        called @ CalledInterface::Agent => ApiClient::to(options, called, env),
-    }
-}
-
 fn end(expires: Option<String>) -> Result<Option<Time>, CommandFailure> {
     let end = expires.map(|text| times::future("--expires", &text, Clock::System.now()));
     Ok(end.transpose()?.map(Time))
@@ -271,16 +260,11 @@ impl NewKeyArguments {
 }
 
 impl KeyPatchArguments {
-    fn body(self) -> Result<Value, CommandFailure> {
-        fields::some_change(fields::body(
-            self.patch,
-            [
-                ("name", self.name.map(Value::from)),
-                ("status", self.status.map(Value::from)),
-                ("expires_at", end(self.expires)?.map(|end| json!(end))),
-                ("labels", fields::pairs(self.labels).map(|labels| json!(labels))),
-                ("limits", self.limits.member()),
-            ],
-        ))
+    fn body(self) -> Result<Map<String, Value>, CommandFailure> {
+        let members = json!({
+            "name": self.name, "status": self.status, "expires_at": end(self.expires)?,
+            "labels": fields::pairs(self.labels), "limits": self.limits.given(),
+        });
+        fields::some_change(fields::body(self.patch, members))
     }
 }

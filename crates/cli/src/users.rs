@@ -1,7 +1,7 @@
 //! `rerouter users`
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
@@ -61,7 +61,7 @@ enum UsersCommand {
         limits: LimitArguments,
         /// A merge patch of the record, for what no option says.
         #[arg(long, value_name = "JSON", value_parser = fields::json_object)]
-        patch: Option<Value>,
+        patch: Option<Map<String, Value>>,
     },
     /// End the sessions of a user, by id or email, and refuse the keys until `enable`.
     Disable {
@@ -120,13 +120,9 @@ pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), Comman
         }
         UsersCommand::Show { id } => show(&client.record(&path(&id_of(&id)?))?, json),
         UsersCommand::Patch { id, name, role, limits, patch: given } => {
-            let members = [
-                ("name", name.map(Value::from)),
-                ("role", role.map(Value::from)),
-                ("limits", limits.member()),
-            ];
+            let members = json!({ "name": name, "role": role, "limits": limits.given() });
             let body = fields::some_change(fields::body(given, members))?;
-            patch(&id_of(&id)?, &body)
+            patch(&id_of(&id)?, &json!(body))
         }
         UsersCommand::Disable { id: given, yes } => {
             let id = id_of(&given)?;

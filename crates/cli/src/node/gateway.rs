@@ -85,10 +85,19 @@ impl GatewayClient {
     }
 
     fn read(&mut self, name: &str, status: u16, text: &str) -> Reply {
+        let body: Value = serde_json::from_str(text).unwrap_or_default();
         if name == "register" && status == 200 {
-            self.epoch = epoch(text);
+            self.epoch = body.pointer("/node/registered/epoch").and_then(Value::as_u64);
         }
-        reply(status, text)
+        let detail = body.get("detail").and_then(Value::as_str).unwrap_or_default();
+        let refused = || format!("the gateway refused ({status}): {detail}");
+        match status {
+            200..=299 => Reply::Accepted,
+            409 => Reply::Unregistered,
+            // 401 includes a rotated secret, which this process cannot learn.
+            400 | 401 | 403 | 404 | 413 | 415 | 421 => Reply::Refused(status, refused()),
+            _ => Reply::Unavailable(refused()),
+        }
     }
 
     /// Returns status and body of the answer, and when the gateway began it.
@@ -123,23 +132,5 @@ impl GatewayClient {
         let mut reader = answer.into_body().into_with_config().limit(NODE_RESPONSE_BYTES).reader();
         reader.read_to_string(&mut text).map_err(|error| error.to_string())?;
         Ok((status, text, at))
-    }
-}
-
-fn epoch(answer: &str) -> Option<u64> {
-    let answer: Value = serde_json::from_str(answer).ok()?;
-    answer.pointer("/node/registered/epoch")?.as_u64()
-}
-
-fn reply(status: u16, text: &str) -> Reply {
-    let body: Value = serde_json::from_str(text).unwrap_or_default();
-    let detail = body.get("detail").and_then(Value::as_str).unwrap_or_default();
-    let refused = || format!("the gateway refused ({status}): {detail}");
-    match status {
-        200..=299 => Reply::Accepted,
-        409 => Reply::Unregistered,
-        // 401 includes a rotated secret, which this process cannot learn.
-        400 | 401 | 403 | 404 | 413 | 415 | 421 => Reply::Refused(status, refused()),
-        _ => Reply::Unavailable(refused()),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixtures::record;
+use crate::fixtures;
 use rerouter_records::replay::{CaptureRecord, Replay};
 
 /// What lists and whole captures have alike.
@@ -25,7 +25,7 @@ pub(super) fn listed(with: Value) -> Replay {
         "provider": "south", "model": "medium", "recipe": "main", "rule": "code",
         "revision": "0123456789ab", "left_out": [],
     });
-    record(whole, with)
+    fixtures::record(whole, with)
 }
 
 /// A whole capture, with an empty conversation.
@@ -50,5 +50,5 @@ pub(super) fn record(with: Value) -> CaptureRecord {
         },
     });
     whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    record(whole, with)
+    fixtures::record(whole, with)
 }

@@ -92,7 +92,7 @@ fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
                     @match Lack::parse(&row.lacks) {
                         Some(Lack::Usage) => " reported no usage",
                         Some(Lack::Price) => " has no known price",
-                        None => " lacks " (row.lacks),
+                        None => { " lacks " (row.lacks) },
                     }
                     " (" (pieces::count(row.count)) ")"
                 }
