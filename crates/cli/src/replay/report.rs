@@ -153,6 +153,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_report_of_a_later_gateway_is_read() {
+        let mut told = serde_json::to_value(EvaluationRecord::default()).unwrap();
+        told["news"] = true.into();
+        told["cost"]["unpriced_targets"] =
+            serde_json::json!([{ "target": "p/x", "lacks": "a_new_word", "count": 2, "more": 1 }]);
+        let report: EvaluationRecord = serde_json::from_value(told).unwrap();
+        assert_eq!(unpriced(&report), "no price for p/x (2)");
+    }
+
+    #[test]
     fn a_decrease_is_not_a_negative_increase() {
         for (increase, text) in [
             (0.0, "the same"),

@@ -19,8 +19,8 @@ pub(super) fn reroute(
     let path = path(id)?;
     let query = if dry_run { vec![("dry_run", "true".to_owned())] } else { Vec::new() };
     let headers: Vec<_> = idempotency_key.iter().map(|key| ("idempotency-key", *key)).collect();
-    let (target, headers) = (format!("{path}/reroute"), &headers[..]);
-    let call = ApiCall { query: &query, headers, ..ApiCall::new("POST", &target) };
+    let target = format!("{path}/reroute");
+    let call = ApiCall { query: &query, headers: &headers, ..ApiCall::new("POST", &target) };
     let answer = client.any(&call)?;
     let mut reroute: Value = answer.json().unwrap_or_default();
     let new_id = reroute.get("new_id").and_then(Value::as_str).map(str::to_owned);
