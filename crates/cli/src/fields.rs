@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::failure::CommandFailure;
 use rerouter_base::money::nano_usd;

@@ -10,7 +10,7 @@ use crate::page::object;
 use rerouter_base::id::RequestId;
 
 /// Captures that an evaluation covers by default, the newest first.
-const EVALUATE_DEFAULT: u64 = 100_000;
+pub const EVALUATE_DEFAULT: u64 = 100_000;
 /// Most captures that an evaluation may cover.
 pub const EVALUATE_MAX: u64 = 10_000_000;
 

@@ -119,8 +119,7 @@ impl Reporter {
                     continue;
                 }
                 Reply::Refused(_, why) if self.accepted.is_none() => return Err(why),
-                // The node was accepted before: the operator may restore a clock, a secret or an
-                // enrolment.
+                // It was accepted before: a clock, a secret or an enrolment may be restored.
                 Reply::Refused(_, why) => log(&format!("cannot register again, retrying: {why}")),
                 Reply::Unregistered => {}
                 Reply::Unavailable(why) => log(&format!("cannot register yet: {why}")),
@@ -225,7 +224,7 @@ impl Reporter {
     }
 
     /// Probes the server for a heartbeat. Its models are asked for each time.
-    fn prepare(&mut self, state: &mut ServerState) -> HeartbeatSent {
+    fn prepare(&mut self, seq: u64, state: &mut ServerState) -> NodeHeartbeat {
         let (status, models) = match self.upstream.probe() {
             Ok(status) => {
                 *state = ServerState { timed_out: false, load: status.load.unwrap_or_default() };
@@ -286,8 +285,7 @@ impl Reporter {
                 Reply::Accepted => gateway_knows = true,
             }
             load = self.upstream.load();
-            // Idle twice in a row, because a request that the gateway sent before it knew may still
-            // arrive.
+            // Idle twice: a request that the gateway sent just before it knew may still arrive.
             let is_idle = gateway_knows && load == Some(ServerLoad::default());
             idle = if is_idle { idle + 1 } else { 0 };
             if idle == 2 || Instant::now() >= end {

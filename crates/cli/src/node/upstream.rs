@@ -1,5 +1,5 @@
 //! The server beside a node: its models, their capabilities, and its load. All servers list their
-//! models in OpenAI's format. Each kind reports the rest in its own way.
+//! models as OpenAI does; the rest each reports in its own way.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -35,7 +35,7 @@ pub(super) struct Upstream {
     kind: Option<ServerKind>,
     llama_cpp: LlamaCppProps,
     ollama_models: HashMap<String, OllamaModel>,
-    /// The models that cannot be reported, in the text that was logged last.
+    /// Models that cannot be reported, as they were logged last.
     unreportable: Vec<String>,
 }
 
@@ -44,11 +44,11 @@ pub(super) struct Upstream {
 enum ServerKind {
     LlamaCpp,
     Ollama,
-    /// vLLM, SGLang and others: their list and metrics have everything.
+    /// vLLM, SGLang and others: the list and the metrics say it all.
     Other,
 }
 
-/// The result of a probe.
+/// What a probe found.
 pub(super) struct ServerStatus {
     /// The models in the form of a registration.
     pub(super) models: Vec<NodeModel>,
@@ -83,12 +83,12 @@ impl Upstream {
         })
     }
 
-    /// The API key of the server.
+    /// The key that the server asks for.
     pub(super) fn api_key(&self) -> Option<&Secret> {
         self.api_key.as_ref()
     }
 
-    /// Asks for models and load, within [`NODE_QUERY_TIMEOUT`].
+    /// Asks for models and load, for [`NODE_QUERY_TIMEOUT`] at most.
     pub(super) fn probe(&mut self) -> Result<ServerStatus, ProbeError> {
         let until = Instant::now() + NODE_QUERY_TIMEOUT;
         let listed = self.list_models(until).inspect_err(|_| self.kind = None)?;
@@ -122,8 +122,7 @@ impl Upstream {
         }
     }
 
-    /// Recognizes the kind of server by answers that only this kind has; `None` if it does not
-    /// answer in time.
+    /// Recognizes the server by what only its kind answers; `None` if it does not answer in time.
     fn recognize(&self, listed: &[Value], until: Instant) -> Option<ServerKind> {
         if listed.iter().any(|model| model.get("max_model_len").is_some()) {
             return Some(ServerKind::Other);
@@ -133,7 +132,7 @@ impl Upstream {
             Err(ProbeError::Unavailable(_)) => Some(Value::Null),
             Err(ProbeError::Timeout(_)) => None,
         };
-        // llama.cpp is checked first, because it answers some of Ollama's requests too.
+        // First, because llama.cpp answers some of Ollama's requests too.
         let props = asked(&self.root("/props"))?;
         if ["default_generation_settings", "total_slots"]
             .iter()
@@ -159,7 +158,7 @@ impl Upstream {
             .or_else(|| llama_cpp_slots(&self.get(&self.root("/slots"), until).ok()?))
     }
 
-    /// Ollama does not report requests, but if no model is loaded, none is running.
+    /// Ollama does not report requests; but without a loaded model none runs.
     fn probe_ollama(&mut self, listed: &[Value], until: Instant) -> Option<ServerLoad> {
         let digests = self
             .get(&self.root("/api/tags"), until)
@@ -199,8 +198,8 @@ impl Upstream {
     }
 
     /// The models to report, each once, as many as a node may have.
-    fn describe(&mut self, listed: &[Value]) -> Vec<Value> {
-        let (mut models, mut names, mut unreportable): (Vec<Value>, Vec<&str>, Vec<String>) =
+    fn describe(&mut self, listed: &[Value]) -> Vec<NodeModel> {
+        let (mut models, mut names, mut unreportable): (Vec<NodeModel>, Vec<&str>, Vec<String>) =
             (Vec::new(), Vec::new(), Vec::new());
         for (model, name) in
             listed.iter().filter_map(|model| Some((model, model.get("id")?.as_str()?)))

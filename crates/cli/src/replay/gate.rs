@@ -9,7 +9,7 @@ use super::report::{changed_share, cost_increase, percent, routed, unpriced};
 use rerouter_core::evaluate::share;
 use rerouter_records::evaluation::EvaluationRecord;
 
-/// Tolerance for rounding, when a quotient of two sums is compared with a bound.
+/// A quotient of two sums may exceed a bound that it meets by this much.
 const ROUNDING: f64 = 1e-9;
 
 #[derive(Args)]
@@ -36,7 +36,7 @@ pub(super) struct Bounds {
 #[derive(Debug, PartialEq)]
 pub(super) struct GateVerdict {
     pub(super) name: &'static str,
-    /// Why the bound is broken; `None` if it is not.
+    /// Why the bound is broken, if it is.
     pub(super) broken: Option<String>,
 }
 
@@ -98,7 +98,7 @@ fn too_many_changed(report: &EvaluationRecord, most: f64) -> Option<String> {
 }
 
 /// An unknown cost breaks the bound too: it might exceed it.
-fn too_expensive(report: &Value, most: f64) -> Option<String> {
+fn too_expensive(report: &EvaluationRecord, most: f64) -> Option<String> {
     let (increase, unknown) = (cost_increase(report), unknown_increases(report));
     if increase > most + ROUNDING {
         let (increase, most) = (percent(increase), percent(most));
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// `unpriced`: number of changed captures whose difference in cost is unknown.
+    /// `unpriced`: how many of those that changed have no known difference in cost.
     fn report(
         evaluated: u64,
         changed: u64,
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(broken(&bounds, &report(100, 0, 0, 1.0, 1.06, 0)), ["max-cost-increase"]);
         assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.1, 0)), ["max-cost-increase"]);
         assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.0, 0)), [""; 0]);
-        // A bound that cannot be checked counts as broken.
+        // What cannot be judged does not pass.
         let unknown = report(100, 1, 0, 1.0, 1.0, 1);
         assert_eq!(broken(&bounds, &unknown), ["max-cost-increase"]);
         let why = bounds.judge(&unknown).pop().and_then(|verdict| verdict.broken).unwrap();
