@@ -152,8 +152,8 @@
 //!
 //! `server/upgrade/mod.rs` has the dialogue of the two processes. `server/listeners.rs` has the
 //! sockets that one hands to the other, `store/data_dir.rs` the locks. `store/handover.rs` keeps
-//! the tables of both alike and knows whether its process has handed over. `limits/handover.rs`
-//! keeps the budgets of both consistent.
+//! the tables of both alike and knows whether its process has handed over. Each
+//! process holds its own part of budgets (`limits/ledger.rs`).
 //!
 //! # Where a change goes
 //!

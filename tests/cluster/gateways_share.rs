@@ -133,14 +133,46 @@ async fn money_that_another_gateway_has_reserved_is_not_called_spent() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_grant_is_refused_while_the_database_is_away() {
+async fn three_gateways_tell_the_same_spend_and_refuse_nobody_while_there_is_room() {
+    let a = Provider::always(scripted::completion("a word")).await;
+    let ([one, two], url) = pair(&in_order(&[("a", &a.url())], PRICED), "").await;
+    let three = on(&url, &in_order(&[("a", &a.url())], PRICED), "").await;
+    let key = one.limited_key(json!({"budget": {"usd": 3, "per": "day"}})).await;
+    let gateways = [&one, &two, &three];
+    let budget = async |gateway: &Gateway| {
+        let path = format!("{KEYS}/{}", key.id);
+        let shown = gateway.manage("GET", &path, &gateway.admin_key, None).await.json();
+        shown["usage"]["budget"].clone()
+    };
+    let tells = async |gateway: &Gateway, name: &str, wanted: f64| {
+        until("the same sum", async || {
+            let sum = budget(gateway).await[name].as_f64().unwrap();
+            ((sum - wanted).abs() < 1e-9).then_some(())
+        })
+        .await;
+    };
+    for round in 1..=4 {
+        for gateway in gateways {
+            let answer = gateway.chat(&key, BODY).await;
+            assert_eq!(answer.status, 200, "there is room: {}", answer.text());
+        }
+        for gateway in gateways {
+            tells(gateway, "spent_usd", 0.3 * f64::from(round)).await;
+        }
+    }
+    for gateway in gateways {
+        tells(gateway, "held_usd", 0.0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_a_hold_is_refused_while_the_database_is_away() {
     let a = Provider::always(scripted::completion("a word")).await;
     let cluster = Cluster::shared();
     let proxy = Proxy::start(cluster.port()).await;
     let url = cluster.database().await;
     let url = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));
     let gateway = on(&url, &in_order(&[("a", &a.url())], PRICED), "").await;
-    // A quarter of it is granted, which is less than one request.
     let key = gateway.limited_key(json!({"budget": {"usd": 0.5, "per": "month"}})).await;
     proxy.close();
     let began = Instant::now();
@@ -150,7 +182,7 @@ async fn a_request_without_a_grant_is_refused_while_the_database_is_away() {
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert!(refused.header("x-should-retry").is_none(), "{refused:?}");
     assert!(took < Duration::from_secs(6), "{took:?}");
-    assert_eq!(a.count(), 0, "nothing is let in that is not granted");
+    assert_eq!(a.count(), 0, "nothing is let in that is not held");
     proxy.open();
     until("an answer", async || (gateway.chat(&key, BODY).await.status == 200).then_some(())).await;
 }

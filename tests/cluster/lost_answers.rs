@@ -116,8 +116,8 @@ async fn what_was_committed_without_an_answer_counts_once_and_no_budget_is_lost(
     for gateway in &mut gateways {
         gateway.stop().await;
     }
-    let counted = postgres::run(&url, "SELECT sum(counted) FROM spend").await;
-    assert_eq!(counted, [(answered * 100_000_000).to_string()], "of {answered} answers");
+    let spent = postgres::run(&url, "SELECT sum(spent) FROM spend").await;
+    assert_eq!(spent, [(answered * 100_000_000).to_string()], "of {answered} answers");
     // And so says a gateway.
     gateways[0].start_again().await;
     let path = format!("/v1/router/keys/{}", key.id);

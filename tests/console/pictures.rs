@@ -157,7 +157,7 @@ async fn fill_usage(gateway: &Gateway, keys: &[Key], users: &[String], now: Time
             }
         }
     }
-    store.write_spend_and_usage(Vec::new(), rows.clone()).await.unwrap();
+    store.write_spend(0, Vec::new(), rows.clone()).await.unwrap();
     store.write_recent_usage(rows).await.unwrap();
 }
 

@@ -3,6 +3,7 @@
 mod billing;
 mod budgets;
 mod estimates;
+mod holds;
 mod prices;
 mod rates;
 mod shared_budgets;

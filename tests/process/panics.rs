@@ -355,7 +355,6 @@ async fn a_panic_on_the_way_to_a_provider_is_a_500_and_gives_back_what_it_held()
         World::start(Provider::always(scripted::completion("well")).await, limits).await;
     let key = world.key.clone();
     let responses = json!({"model": "auto", "input": PROMPT, "max_output_tokens": 8}).to_string();
-    // A budget's first grant is made durable before it is spent.
     let good = async |world: &World| {
         until("an answer", async || {
             Some(world.chat(&prompt(false)).await).filter(|answer| answer.status != 429)
@@ -489,10 +488,8 @@ async fn a_panic_beside_requests_ends_a_round_and_not_those_to_come() {
         })
         .await
     };
-    assert_eq!(good().await.status, 200, "what was granted with the key");
+    assert_eq!(good().await.status, 200, "after its hold was written");
     until("two rounds to panic", async || (counted().await == 2.0).then_some(())).await;
-    // Ten millionths of a dollar each: more than a quarter of the budget, which is what is granted
-    // at once.
     for _ in 0..6 {
         assert_eq!(good().await.status, 200);
     }

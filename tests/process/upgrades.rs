@@ -165,9 +165,9 @@ async fn an_upgrade_that_fails_changes_nothing() {
     goes_on(&gateway, &key).await;
 }
 
-/// As if the gateway that runs knew only the first step.
-const FIRST_STEP: &str = "UPDATE schema_steps SET number = 1, compatible = 1";
-const SECOND_STEP: &str = "UPDATE schema_steps SET number = 2, compatible = 2";
+/// As if the running gateway did not know the last step.
+const STEP_BACK: &str = "UPDATE schema_steps SET number = number - 1, compatible = compatible - 1";
+const STEP_ON: &str = "UPDATE schema_steps SET number = number + 1, compatible = compatible + 1";
 
 #[tokio::test]
 async fn an_upgrade_that_changes_tables_below_the_gateway_that_runs_is_refused() {
@@ -184,10 +184,10 @@ async fn an_upgrade_that_changes_tables_below_the_gateway_that_runs_is_refused()
             }
             url => _ = postgres::run(url, statement).await,
         };
-        step(FIRST_STEP).await;
+        step(STEP_BACK).await;
         let said = gateway.fail_to_upgrade().await;
         assert!(said.contains("stop that one, then start this one"), "{said}");
-        step(SECOND_STEP).await;
+        step(STEP_ON).await;
         assert!(!gateway.log().contains("no upgrade:"), "nothing was asked: {}", gateway.log());
         goes_on(&gateway, &key).await;
         gateway.upgrade().await;

@@ -112,21 +112,21 @@ pub(super) async fn reserve(
         dearest(&targets, prompt, least_context).map_err(|unpriced| no_price(permit, unpriced))?;
     let reserved = app.limits.reserve(permit, wanted, app.clock.now());
     match reserved {
-        Err(_) if permit.awaits_grant() => {
-            Box::pin(reserve_granted(app, permit, wanted, principal)).await
+        Err(_) if permit.awaits_hold() => {
+            Box::pin(reserve_held(app, permit, wanted, principal)).await
         }
         reserved => reserved.map_err(|error| counted(app, *error)),
     }
 }
 
-/// Waits for the grant of a shared budget. A credential that is revoked meanwhile spends nothing.
-async fn reserve_granted(
+/// Waits for the hold of a budget. A credential that is revoked meanwhile spends nothing.
+async fn reserve_held(
     app: &App,
     permit: &mut LimitPermit,
     wanted: Reserve,
     principal: &Principal,
 ) -> Result<()> {
-    let reserved = app.limits.reserve_granted(permit, wanted, &app.clock).await;
+    let reserved = app.limits.reserve_held(permit, wanted, &app.clock).await;
     reserved.map_err(|error| counted(app, *error))?;
     has_lease(app)?;
     app.auth.recheck(principal, app.clock.now())
@@ -206,7 +206,8 @@ pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
         None if outcome.is_good() => (None, None),
         None => (Some(0), Some(0)),
     };
-    permit.settle(tokens, spent);
+    let estimated = outcome.usage.as_ref().is_some_and(|usage| usage.estimated);
+    permit.settle(tokens, spent, estimated);
 }
 
 fn headers(left: &Remaining, now: Timestamp) -> HeaderMap {
@@ -343,8 +344,10 @@ mod tests {
                 whose: LimitOwner::User,
                 budget,
                 spent,
+                estimated: 0,
                 reserved: 0,
-                is_shared: false,
+                held: 0,
+                lost: 0,
                 resets_at,
             });
             let headers = headers(&Remaining { money, ..Remaining::default() }, now);

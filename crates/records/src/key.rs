@@ -138,8 +138,17 @@ pub struct BudgetUsage {
     pub per: Per,
     /// Spent in this day or month. Exceeds the limit if an answer cost more than its reserve.
     pub spent_usd: f64,
+    /// The part of `spent_usd` that was estimated: nobody was told the bill.
+    #[serde(default)]
+    pub estimated_usd: f64,
     /// Reserved by running requests.
     pub reserved_usd: f64,
+    /// Held by other gateways.
+    #[serde(default)]
+    pub held_usd: f64,
+    /// Held by processes that died, until it is settled or the period ends.
+    #[serde(default)]
+    pub lost_usd: f64,
     /// Left to reserve.
     pub remaining_usd: f64,
     /// Start of the next day or month in UTC.

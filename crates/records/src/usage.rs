@@ -145,3 +145,33 @@ pub struct UsageParameters {
 const fn groups() -> usize {
     USAGE_GROUPS
 }
+
+object!(LostHoldObject "lost_hold");
+
+/// What a process held of a budget when it died. It counts until it is settled or the period ends.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LostHoldRecord {
+    pub object: LostHoldObject,
+    /// Id of the key or user that has the budget.
+    pub subject: String,
+    /// A day or a month, as in `2026-11-27` and `2026-11`.
+    pub period: String,
+    pub held_usd: f64,
+    /// When it was written last.
+    pub held_at: Option<Time>,
+    /// Name of the gateway that died; null if no other one shares the store.
+    pub gateway: Option<String>,
+}
+
+/// What dead processes spent of what they held of a budget.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settlement {
+    /// Id of the key or user that has the budget.
+    pub subject: String,
+    /// A day or a month, as in `2026-11-27` and `2026-11`.
+    pub period: String,
+    /// The part that was really spent, up to the sum of `held_usd`; the rest is given back.
+    #[schemars(range(min = 0))]
+    pub spent_usd: f64,
+}

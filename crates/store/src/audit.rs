@@ -70,6 +70,8 @@ actions! {
     NodeCreate "node.create" "A node was enrolled.";
     NodeRotate "node.rotate" "A node got another secret.";
     NodeDelete "node.delete" "A node was deleted.";
+    UsageSettle "usage.settle"
+        "What dead processes held of a budget was settled: the target is the key or user.";
     GatewayForget "gateway.forget" "A gateway that is dead was taken off the list.";
     ConfigPut "config.put" "A routing document was made live by the API.";
     ConfigRollback "config.rollback" "An earlier routing document was made live again.";

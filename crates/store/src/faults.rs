@@ -93,8 +93,8 @@ impl Faults {
 
     /// The next `count` writes of accounts, other than mutations, happen but are reported as
     /// failed.
-    #[cfg(test)]
-    pub(crate) fn lose_answers(&self, count: u32) {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn lose_answers(&self, count: u32) {
         self.0.answers_left.store(count, Ordering::Release);
     }
 

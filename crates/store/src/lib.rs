@@ -32,6 +32,7 @@ mod error;
 mod faults;
 mod handle;
 mod handover;
+mod holders;
 mod key_changes;
 mod keys;
 mod last_used;
@@ -50,7 +51,6 @@ mod sessions;
 mod settings;
 mod sharing;
 mod spend;
-mod spend_recalls;
 mod sql;
 mod sqlite;
 mod steps;
@@ -93,7 +93,7 @@ pub use rows::{
     PreviousNodeSecret, Registration, Role, Seen, SessionRow, UserRow,
 };
 pub use settings::{OnLeaseLost, StoreSettings, StoreUrl};
-pub use spend::{BudgetGrant, BudgetShare, SpendWish};
+pub use spend::{Hold, HoldWrite, LostHold, OthersSpend, SpendKey, SpendNews};
 pub use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
 pub use usage_sums::{BatchNumber, UsageBatch, UsageInterval};

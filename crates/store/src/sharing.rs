@@ -8,7 +8,7 @@ use super::captures::SharedCaptures;
 use super::changes::Follower;
 use super::cluster::{Authority, Cluster, GatewayRow, Joining};
 use super::sql::{Transaction, params};
-use super::{AttemptLimit, Store, StoreError, attempts, audit, load};
+use super::{AttemptLimit, Store, StoreError, attempts, audit, holders, load};
 
 impl Store {
     /// Whether other gateways may change it too.
@@ -93,6 +93,12 @@ impl Store {
         self.databases.cluster.get().map(Cluster::process)
     }
 
+    /// The names of this process among gateways that share the store, and of its machine; empty
+    /// where there are no others.
+    pub(super) fn gateway_names(&self) -> (String, String) {
+        self.databases.cluster.get().map(Cluster::names).unwrap_or_default()
+    }
+
     /// Takes a dead `serve_stale` gateway off the list; `false` if there is no such row, or if it
     /// was renewed since `row` was read.
     pub async fn forget_gateway(&self, row: &GatewayRow) -> Result<bool, StoreError> {
@@ -106,6 +112,7 @@ impl Store {
             if transaction.execute(delete, &params![id, renewed_at])? == 0 {
                 return Ok(false);
             }
+            holders::end_dead_holders(transaction)?;
             event.map_or(Ok(()), |event| audit::insert(transaction, &event))?;
             Ok(true)
         };
@@ -129,20 +136,7 @@ impl Store {
         }
     }
 
-    /// Writes a table that no mutation writes. If gateways share the store, it does not wait for
-    /// mutations.
-    pub(super) async fn write_beside<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        match self.databases.cluster.get() {
-            Some(cluster) => cluster.write(self.faults.clone().writing(work)).await,
-            None => self.write(work).await,
-        }
-    }
-
-    /// Writes a table that only a shared store has, without waiting for mutations. Returns
-    /// `otherwise` if the store is not shared.
+    /// Writes a table that only gateways which share the store have, and waits for no mutation.
     pub(super) async fn write_shared<T: Send + 'static>(
         &self,
         otherwise: T,

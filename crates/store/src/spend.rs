@@ -1,204 +1,319 @@
-//! Spend against budgets, written together with the usage that caused it. Requests do not wait for
-//! these writes.
+//! What is spent of budgets, and what each process holds of them. A process writes absolute sums of
+//! its own, so a write whose answer was lost may be repeated.
 
+use std::collections::BTreeMap;
+
+use super::columns::Columns;
+use super::holders::{end_holders, is_holder, next_rev};
 use super::rows::Stored;
 use super::rows::stored::row;
-use super::spend_recalls::recalled;
 use super::sql::{NOW, Transaction, params};
 use super::usage_sums::{UsageBatch, UsageInterval, unsigned, write_days};
-use super::{Store, StoreError};
+use super::{Store, StoreError, audit};
 use rerouter_base::money::NanoUsd;
 
-row! { "spend" =>
-    /// The spend of a budget in a period, reservations included.
+/// A key or user by its id, and a day as `yyyymmdd` or a month as `yyyymm00`.
+pub type SpendKey = (String, i64);
+
+/// Sums of one budget in one period, of all processes but one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OthersSpend {
+    pub spent: NanoUsd,
+    /// The part of `spent` that was estimated.
+    pub estimated: NanoUsd,
+    /// Held by processes that may spend it.
+    pub held: NanoUsd,
+    /// Held by processes that died, until it is settled.
+    pub lost: NanoUsd,
+}
+
+impl OthersSpend {
+    /// What is not left of the budget.
+    pub fn total(&self) -> NanoUsd {
+        self.spent.saturating_add(self.held).saturating_add(self.lost)
+    }
+}
+
+/// What a process spent and wants to hold of a budget in a period.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldWrite {
+    pub key: SpendKey,
+    /// By this process in this period, and the part that was estimated.
+    pub spent: NanoUsd,
+    pub estimated: NanoUsd,
+    /// Wanted beyond `spent`.
+    pub held: NanoUsd,
+    /// Reserved by running requests: held also where the budget has no room.
+    pub least: NanoUsd,
+    pub budget: NanoUsd,
+}
+
+/// The hold that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    pub held: NanoUsd,
+    pub others: OthersSpend,
+}
+
+row! { "holds" =>
+    /// What a dead process held of a budget.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct SpendRow {
+    pub struct LostHold {
         /// The id of the key or user.
         pub subject: String,
         /// A day as `yyyymmdd`, or a month as `yyyymm00`.
         pub period: i64,
-        pub counted: NanoUsd,
+        pub held: NanoUsd,
+        /// When it was written last, in microseconds since the epoch.
+        pub at: i64,
+        /// The name of the gateway; empty if no other one shares the store.
+        pub name: String,
     }
 }
 
-/// A share of a budget that a process wants to hold: what it may spend before it asks again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BudgetShare {
-    /// The holder, a random number. No two processes have the same.
-    pub holder: i64,
-    /// The amount that it holds. If gateways share the store, the holder's row in the store counts
-    /// instead, as the answer to its last wish may have been lost.
-    pub held: NanoUsd,
-    /// The amount that it wants to hold instead.
-    pub wanted: NanoUsd,
-    /// The amount that it gets in any case, as it is spent or reserved already.
-    pub least: NanoUsd,
-    /// The amount that all holders together may hold.
-    pub budget: NanoUsd,
-    /// The amount that others hold, if no other process changes it.
-    pub others: Option<NanoUsd>,
-}
-
-/// A wish for a share of a budget.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpendWish {
-    /// The id of the key or user.
-    pub subject: String,
-    /// A day as `yyyymmdd`, or a month as `yyyymm00`.
-    pub period: i64,
-    pub share: BudgetShare,
-    /// Whether other gateways are asked to give back shares if the budget has no room.
-    pub recalls: bool,
-    /// The amount that running requests have reserved, for other gateways that asked.
-    pub reserved: NanoUsd,
-}
-
-/// The amounts of a budget that a process holds and that others hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BudgetGrant {
-    pub held: NanoUsd,
-    pub others: NanoUsd,
-    /// If others were asked to give back shares: the amount that they reported as reserved.
-    pub reserved: NanoUsd,
+/// What a process has to know about budgets.
+#[derive(Debug, Default)]
+pub struct SpendNews {
+    /// Whether this process may still spend. Otherwise it was taken for dead.
+    pub is_holder: bool,
+    /// The number of the last write.
+    pub rev: i64,
+    pub changed: Vec<(SpendKey, OthersSpend)>,
+    /// Budgets in which another process found no room.
+    pub wanted: Vec<SpendKey>,
 }
 
 impl Store {
-    /// Grants shares of budgets and adds usage: all or nothing. Returns the grants in the order of
-    /// the wishes.
-    pub async fn write_spend_and_usage(
-        &self,
-        wishes: Vec<SpendWish>,
-        usage: impl Into<UsageBatch>,
-    ) -> Result<Vec<BudgetGrant>, StoreError> {
-        let (gateway, batch) = (self.instance().unwrap_or_default().to_owned(), usage.into());
+    /// Adds a process that may spend, by a random number; again, if it was taken for dead. Where no
+    /// other process can run, all others are dead. Returns the sums of all periods from `since` on.
+    pub async fn open_holder(&self, holder: i64, since: i64) -> Result<SpendNews, StoreError> {
+        let is_alone = !self.is_shared() && !self.has_predecessor();
+        let (process, name) = self.gateway_names();
         self.write(move |transaction| {
-            let granted = wishes.iter().map(|wish| grant(transaction, wish, &gateway));
-            let granted = granted.collect::<Result<_, StoreError>>()?;
-            if batch.is_new(transaction)? {
-                write_days(transaction, &batch.sums)?;
+            let add = "INSERT INTO holders (holder, process, name) VALUES (?1, ?2, ?3)
+                       ON CONFLICT (holder) DO NOTHING";
+            transaction.execute(add, &params![holder, process, name])?;
+            if is_alone {
+                end_holders(transaction, "holder <> ?1", holder)?;
             }
-            Ok(granted)
+            news(transaction, holder, -1, since)
         })
         .await
     }
 
-    /// The budgets that were recalled because a gateway lacks a part, each as id of the key or user
-    /// and period.
-    pub async fn recalled_spend(&self) -> Result<Vec<(String, i64)>, StoreError> {
-        self.read_shared(Vec::new(), recalled).await
+    /// Notes that no other process runs on this data directory: all of them are dead.
+    pub async fn end_other_holders(&self, holder: i64) -> Result<(), StoreError> {
+        self.write(move |transaction| end_holders(transaction, "holder <> ?1", holder)).await
     }
 
-    /// The spend of the periods from `since` on.
-    pub async fn spend(&self, since: i64) -> Result<Vec<SpendRow>, StoreError> {
-        self.read_after_writes(move |transaction| spend(transaction, since)).await
-    }
-
-    /// Deletes the spend of periods before `period` and the usage of days before `day`.
-    pub async fn trim_spend_and_usage(&self, period: i64, day: i64) -> Result<(), StoreError> {
-        let trim = move |transaction: &Transaction<'_>| {
-            transaction.execute("DELETE FROM spend WHERE period < ?1", &params![period])?;
-            transaction.execute("DELETE FROM usage WHERE day < ?1", &params![day])?;
-            let of_all = "DELETE FROM usage_recent WHERE span = ?1 AND at < ?2";
-            transaction.execute(of_all, &params![UsageInterval::Day.span_of_all(), day])?;
+    /// Adds what a process spent to the sums of all and ends its holds.
+    pub async fn close_holder(&self, holder: i64) -> Result<(), StoreError> {
+        self.write(move |transaction| {
+            let rev = next_rev(transaction)?;
+            let add = "INSERT INTO spend (subject, period, spent, estimated, rev)
+                  SELECT subject, period, spent, estimated, ?2 FROM holds WHERE holder = ?1
+                ON CONFLICT (subject, period) DO UPDATE SET spent = spend.spent + excluded.spent,
+                  estimated = spend.estimated + excluded.estimated, rev = excluded.rev";
+            transaction.execute(add, &params![holder, rev])?;
+            transaction.execute("DELETE FROM holds WHERE holder = ?1", &params![holder])?;
+            transaction.execute("DELETE FROM holders WHERE holder = ?1", &params![holder])?;
             Ok(())
-        };
-        self.write(trim).await
+        })
+        .await
     }
 
-    /// If gateways share the store: deletes their shares of budgets for months before `month` and
-    /// for days before `day`, a limited number at a time, and the numbers of old batches.
-    pub async fn trim_shares(&self, month: i64, day: i64) -> Result<(), StoreError> {
-        let trim = move |transaction: &Transaction<'_>| {
+    /// Writes holds and adds usage: all or nothing. Returns the holds in the order of the writes;
+    /// `None`, and nothing is written, if the process was taken for dead.
+    pub async fn write_spend(
+        &self,
+        holder: i64,
+        holds: Vec<HoldWrite>,
+        usage: impl Into<UsageBatch>,
+    ) -> Result<Option<Vec<Hold>>, StoreError> {
+        let usage = usage.into();
+        self.write(move |transaction| {
+            if !holds.is_empty() && !is_holder(transaction, holder)? {
+                return Ok(None);
+            }
+            let rev = if holds.is_empty() { 0 } else { next_rev(transaction)? };
+            let held = holds.iter().map(|hold| write_hold(transaction, holder, rev, hold));
+            let held = held.collect::<Result<_, StoreError>>()?;
+            if usage.is_new(transaction)? {
+                write_days(transaction, &usage.sums)?;
+            }
+            Ok(Some(held))
+        })
+        .await
+    }
+
+    /// What changed after the write `after`.
+    pub async fn spend_news(&self, holder: i64, after: i64) -> Result<SpendNews, StoreError> {
+        self.read_after_writes(move |transaction| news(transaction, holder, after, 0)).await
+    }
+
+    /// Up to `limit` holds of dead processes, the latest first.
+    pub async fn lost_holds(&self, limit: usize) -> Result<Vec<LostHold>, StoreError> {
+        let lost = LostHold::select(
+            "WHERE held > 0 AND holder NOT IN (SELECT holder FROM holders)
+             ORDER BY at DESC, subject, period LIMIT ?1",
+        );
+        self.read_after_writes(move |transaction| {
+            transaction.rows(&lost, &params![limit], LostHold::of)
+        })
+        .await
+    }
+
+    /// Counts `spent` of what dead processes held of a budget, and gives the rest back. `false` if
+    /// they held nothing, or less than `spent`.
+    pub async fn settle_lost(&self, key: SpendKey, spent: NanoUsd) -> Result<bool, StoreError> {
+        let event = self.event.clone();
+        self.write(move |transaction| {
+            let (subject, period) = (key.0.as_str(), key.1);
+            let lost = "SELECT CAST(sum(held) AS BIGINT) FROM holds WHERE subject = ?1
+                AND period = ?2 AND holder NOT IN (SELECT holder FROM holders)";
+            let lost = transaction.int(lost, &params![subject, period])?.map_or(0, unsigned);
+            if lost == 0 || spent > lost {
+                return Ok(false);
+            }
+            let rev = next_rev(transaction)?;
+            let end = "UPDATE holds SET held = 0, rev = ?3 WHERE subject = ?1 AND period = ?2
+                AND holder NOT IN (SELECT holder FROM holders)";
+            transaction.execute(end, &params![subject, period, rev])?;
+            let add = "INSERT INTO spend (subject, period, spent, rev) VALUES (?1, ?2, ?3, ?4)
+                ON CONFLICT (subject, period)
+                DO UPDATE SET spent = spend.spent + excluded.spent, rev = excluded.rev";
+            transaction.execute(add, &params![subject, period, spent, rev])?;
+            event.map_or(Ok(true), |event| audit::insert(transaction, &event).map(|()| true))
+        })
+        .await
+    }
+
+    /// Deletes the spend of periods before `month`, the holds of these and of days before `day`,
+    /// and the usage of days before `usage`.
+    pub async fn trim_spend(&self, month: i64, day: i64, usage: i64) -> Result<(), StoreError> {
+        self.write(move |transaction| {
+            transaction.execute("DELETE FROM spend WHERE period < ?1", &params![month])?;
+            let old = "DELETE FROM holds WHERE (subject, period, holder) IN (
+                SELECT subject, period, holder FROM holds
+                WHERE period < ?1 OR period > ?1 AND period < ?2 LIMIT ?3)";
+            transaction.execute(old, &params![month, day, HOLDS_TRIMMED])?;
+            transaction.execute("DELETE FROM usage WHERE day < ?1", &params![usage])?;
+            let of_all = "DELETE FROM usage_recent WHERE span = ?1 AND at < ?2";
+            transaction.execute(of_all, &params![UsageInterval::Day.span_of_all(), usage])?;
             if transaction.is_shared() {
-                let shares = "DELETE FROM spend_shares WHERE ctid IN (SELECT ctid FROM spend_shares
-                    WHERE period < ?1 OR period > ?1 AND period < ?2 LIMIT ?3)";
-                transaction.execute(shares, &params![month, day, SHARES_TRIMMED])?;
                 let batches = format!("DELETE FROM usage_batches WHERE at < {NOW} - ?1");
                 transaction.execute(&batches, &params![BATCH_US])?;
             }
             Ok(())
-        };
-        self.write_beside(trim).await
+        })
+        .await
     }
 }
 
-/// Grants a share, as far as the shares of others leave room.
-fn grant(
-    transaction: &Transaction<'_>,
-    wish: &SpendWish,
-    gateway: &str,
-) -> Result<BudgetGrant, StoreError> {
-    let BudgetShare { holder, held, wanted, least, budget, others } = wish.share;
-    let others = match others {
-        Some(others) => others,
-        None => {
-            let others = match transaction.is_shared() {
-                true => transaction.int(OTHERS_BY_ROW, &params![wish.subject, wish.period, holder]),
-                false => transaction.int(OTHERS, &params![wish.subject, wish.period, held]),
-            };
-            unsigned(others?.unwrap_or(0))
-        }
-    };
-    let held = wanted.min(budget.saturating_sub(others)).max(least);
-    let counted = others.saturating_add(held);
-    let (subject, period) = (&wish.subject, wish.period);
-    if transaction.is_shared() {
-        // One statement for both, as the writes of other gateways wait meanwhile.
-        let both = format!("WITH share AS ({KEEP_SHARE}) {KEEP_COUNTED}");
-        transaction.execute(&both, &params![subject, period, counted, holder, held])?;
-    } else {
-        transaction.execute(KEEP_COUNTED, &params![subject, period, counted])?;
-    }
-    if wish.recalls && held < wanted && transaction.is_shared() {
-        let recall = format!(
-            "INSERT INTO spend_recalls (subject, period, at) VALUES (?1, ?2, {NOW})
-             ON CONFLICT (subject, period) DO UPDATE SET at = excluded.at"
-        );
-        transaction.execute(&recall, &params![wish.subject, wish.period])?;
-    }
-    let mut reserved = 0;
-    if wish.recalls && transaction.is_shared() {
-        let of_others = format!(
-            "SELECT CAST(sum(reserved) AS BIGINT) FROM spend_reserves
-             WHERE subject = ?1 AND period = ?2 AND holder <> ?3 AND at > {NOW} - ?4"
-        );
-        let answers = params![wish.subject, wish.period, gateway, ANSWER_US];
-        reserved = unsigned(transaction.int(&of_others, &answers)?.unwrap_or(0));
-    }
-    if wish.reserved > 0 && transaction.is_shared() {
-        let answer = format!(
-            "INSERT INTO spend_reserves (subject, period, holder, reserved, at)
-             VALUES (?1, ?2, ?3, ?4, {NOW})
-             ON CONFLICT (subject, period, holder)
-             DO UPDATE SET reserved = excluded.reserved, at = excluded.at"
-        );
-        let values = params![wish.subject, wish.period, gateway, wish.reserved];
-        transaction.execute(&answer, &values)?;
-    }
-    Ok(BudgetGrant { held, others, reserved })
-}
-
-/// The amount of a budget that others hold, if the holder has the amount `?3`.
-const OTHERS: &str = "SELECT counted - ?3 FROM spend WHERE subject = ?1 AND period = ?2";
-/// The amount of a budget that others hold, by the row of the holder `?3`.
-const OTHERS_BY_ROW: &str = "
-    SELECT counted - coalesce((SELECT held FROM spend_shares
-        WHERE subject = ?1 AND period = ?2 AND holder = ?3), 0)
-    FROM spend WHERE subject = ?1 AND period = ?2";
-const KEEP_COUNTED: &str = "
-    INSERT INTO spend (subject, period, counted) VALUES (?1, ?2, ?3)
-    ON CONFLICT (subject, period) DO UPDATE SET counted = excluded.counted";
-const KEEP_SHARE: &str = "
-    INSERT INTO spend_shares (subject, period, holder, held) VALUES (?1, ?2, ?4, ?5)
-    ON CONFLICT (subject, period, holder) DO UPDATE SET held = excluded.held";
-
-/// Number of shares that are deleted at once.
-const SHARES_TRIMMED: i64 = 20_000;
+/// Holds that are deleted at once.
+const HOLDS_TRIMMED: i64 = 20_000;
 /// How long the number of a writer's last batch is kept: longer than any process retries one.
 const BATCH_US: i64 = 40 * 86_400 * 1_000_000;
-/// How long the answer to a recall counts: a new one comes twice a second.
-const ANSWER_US: i64 = 2_000_000;
+/// How long other processes are asked to give back.
+const WANTED_US: i64 = 2_000_000;
 
-fn spend(transaction: &Transaction<'_>, since: i64) -> Result<Vec<SpendRow>, StoreError> {
-    transaction.rows(&SpendRow::select("WHERE period >= ?1"), &params![since], SpendRow::of)
+/// Microseconds since the epoch, by the clock of the database.
+fn now(transaction: &Transaction<'_>) -> &'static str {
+    if transaction.is_shared() { NOW } else { "CAST(unixepoch('subsec') * 1000000 AS INTEGER)" }
 }
+
+/// The sums of a budget, of all processes but `?3`.
+const OTHERS: &str = "
+    SELECT CAST(coalesce(sum(spent), 0) AS BIGINT), CAST(coalesce(sum(estimated), 0) AS BIGINT),
+      CAST(coalesce(sum(held * lives), 0) AS BIGINT),
+      CAST(coalesce(sum(held * (1 - lives)), 0) AS BIGINT)
+    FROM (SELECT spent, estimated, 0 AS held, 1 AS lives FROM spend
+            WHERE subject = ?1 AND period = ?2
+          UNION ALL
+          SELECT spent, estimated, held,
+            CASE WHEN EXISTS (SELECT 1 FROM holders WHERE holder = holds.holder) THEN 1 ELSE 0 END
+          FROM holds WHERE subject = ?1 AND period = ?2 AND holder <> ?3) AS parts";
+
+fn write_hold(
+    transaction: &Transaction<'_>,
+    holder: i64,
+    rev: i64,
+    hold: &HoldWrite,
+) -> Result<Hold, StoreError> {
+    let (subject, period) = &hold.key;
+    let others = transaction.row(OTHERS, &params![subject, *period, holder], |row| {
+        let mut columns = Columns::new(row);
+        let mut sum = || columns.get::<i64>().map(unsigned);
+        Ok(OthersSpend { spent: sum()?, estimated: sum()?, held: sum()?, lost: sum()? })
+    })?;
+    let others = others.unwrap_or_default();
+    let room = hold.budget.saturating_sub(others.total()).saturating_sub(hold.spent);
+    let held = hold.held.min(room).max(hold.least);
+    let now = now(transaction);
+    let write = format!(
+        "INSERT INTO holds (subject, period, holder, spent, estimated, held, rev, at, name)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, {now},
+           (SELECT name FROM holders WHERE holder = ?3))
+         ON CONFLICT (subject, period, holder) DO UPDATE SET spent = excluded.spent,
+           estimated = excluded.estimated, held = excluded.held, rev = excluded.rev,
+           at = excluded.at"
+    );
+    let sums = params![subject, *period, holder, hold.spent, hold.estimated, held, rev];
+    transaction.execute(&write, &sums)?;
+    if held < hold.held && others.held > 0 {
+        let want = format!(
+            "INSERT INTO spend (subject, period, spent, wanted_at) VALUES (?1, ?2, 0, {now})
+             ON CONFLICT (subject, period) DO UPDATE SET wanted_at = excluded.wanted_at"
+        );
+        transaction.execute(&want, &params![subject, *period])?;
+    }
+    Ok(Hold { held, others })
+}
+
+/// What changed after the write `after`, in periods from `since` on.
+fn news(
+    transaction: &Transaction<'_>,
+    holder: i64,
+    after: i64,
+    since: i64,
+) -> Result<SpendNews, StoreError> {
+    let is_holder = is_holder(transaction, holder)?;
+    let rev = transaction.int("SELECT spend_rev FROM state", &[])?.unwrap_or(0);
+    let wanted = format!(
+        "SELECT subject, period FROM spend WHERE wanted_at > {} - {WANTED_US}",
+        now(transaction)
+    );
+    let wanted = transaction.rows(&wanted, &[], |row| Columns::new(row).two())?;
+    if rev == after {
+        return Ok(SpendNews { is_holder, rev, changed: Vec::new(), wanted });
+    }
+    let mut sums: BTreeMap<SpendKey, OthersSpend> = BTreeMap::new();
+    transaction.each(CHANGED, &params![after, since, holder], &mut |row| {
+        let mut columns = Columns::new(row);
+        let sum = sums.entry(columns.two()?).or_default();
+        let mut add = |to: &mut NanoUsd| -> Result<(), StoreError> {
+            *to = to.saturating_add(unsigned(columns.get()?));
+            Ok(())
+        };
+        [&mut sum.spent, &mut sum.estimated, &mut sum.held, &mut sum.lost]
+            .into_iter()
+            .try_for_each(&mut add)
+    })?;
+    Ok(SpendNews { is_holder, rev, changed: sums.into_iter().collect(), wanted })
+}
+
+/// The parts of all sums of which one changed. Those of `?3` itself count as nothing, but name the
+/// budget.
+const CHANGED: &str = "
+    WITH changed AS (
+      SELECT subject, period FROM spend WHERE rev > ?1 AND period >= ?2
+      UNION SELECT subject, period FROM holds WHERE rev > ?1 AND period >= ?2 AND holder <> ?3)
+    SELECT subject, period, spent, estimated, 0, 0 FROM changed
+      JOIN spend USING (subject, period)
+    UNION ALL
+    SELECT subject, period, spent, estimated,
+      CASE WHEN holders.holder IS NULL THEN 0 ELSE held END,
+      CASE WHEN holders.holder IS NULL THEN held ELSE 0 END
+    FROM changed JOIN holds USING (subject, period)
+      LEFT JOIN holders ON holders.holder = holds.holder
+    WHERE holds.holder <> ?3";

@@ -30,6 +30,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { sql: include_str!("steps/0001_store.sql"), compatible: 1 },
     Step { sql: include_str!("steps/0002_memory.sql"), compatible: 2 },
+    Step { sql: include_str!("steps/0003_holds.sql"), compatible: 3 },
 ];
 
 /// The number of the last step.

@@ -133,8 +133,6 @@ pub(super) struct KeyTable {
     children: DashMap<KeyId, BTreeSet<KeyId>>,
     /// Keys with uses that are not in the store yet.
     touched: DashSet<KeyId>,
-    /// ROUTER keys with a budget, so that nobody searches all keys for them.
-    budgets: DashSet<KeyId>,
     writer: Mutex<WriterState>,
     /// Whether AGENT requires a key, so that keys made while it did not are off.
     agent_enforced: bool,
@@ -239,11 +237,6 @@ impl KeyTable {
         for digest in digests(&key.row) {
             table.by_digest.insert(digest, Arc::clone(&key));
         }
-        if key.row.interface == Interface::Router && key.row.limits.budget.is_some() {
-            self.budgets.insert(id.clone());
-        } else if old.is_some() {
-            self.budgets.remove(&id);
-        }
         let counts = writer.counts(key.row.interface);
         counts.add(key.counted());
         match old {
@@ -286,24 +279,9 @@ impl KeyTable {
             }
             table.ids.write().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
-        self.budgets.remove(id);
         writer.killed.remove(id);
         writer.killed_descent.remove(id);
     }
-
-    /// Keys with a budget that have not ended, or that have descendants.
-    pub(super) fn with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
-        let ids: Vec<KeyId> = self.budgets.iter().map(|id| id.key().clone()).collect();
-        let live = |key: &Key| {
-            matches!(key.state(now), KeyState::Active | KeyState::Inactive)
-                || self.children.contains_key(&key.row.id)
-        };
-        ids.iter()
-            .filter_map(|id| self.by_id(Interface::Router, id))
-            .filter(|key| live(key))
-            .collect()
-    }
-
     /// Ends a key in memory.
     pub(super) fn kill(&self, id: &KeyId) {
         self.kill_locked(&mut self.writer(), id);

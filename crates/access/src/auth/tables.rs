@@ -239,12 +239,6 @@ impl Auth {
     ) -> Vec<Arc<Key>> {
         self.0.keys.page(interface, owner, after, limit, keep).await
     }
-
-    /// ROUTER keys with a budget that they, or their descendants, may still use.
-    pub(crate) fn keys_with_budget(&self, now: Timestamp) -> Vec<Arc<Key>> {
-        self.0.keys.with_budget(now)
-    }
-
     /// How many keys of an interface are in a state.
     pub fn count_keys(&self, interface: Interface, state: KeyState, now: Timestamp) -> usize {
         self.0.keys.count(interface, state, now)

@@ -1,6 +1,5 @@
 //! What is counted of a key or user, and what a request holds of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,29 +7,30 @@ use dashmap::DashMap;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::budget::{Account, Period, period};
+use super::budget::{Account, KnownSpend, Period, period};
 use super::draw::{Caps, Draw, Subject};
-use super::grant_queue::GrantQueue;
 use super::rate::{Bucket, RateLeft};
 use super::remaining::{CountStatus, Remaining};
+use super::write_queue::WriteQueue;
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{ByCount, COUNTS, LimitOwner};
 
-/// What counts as spent of budgets that have no account yet.
-#[derive(Default)]
-pub(super) struct CarriedSpend {
-    pub(super) counted: DashMap<(Subject, Period), NanoUsd>,
-    /// Whether other gateways draw on the same budgets.
-    pub(super) shared: AtomicBool,
+/// What is known of budgets that have no account.
+pub(super) type KnownBudgets = DashMap<(Subject, Period), KnownSpend>;
+
+/// Takes out what is known of a budget, for its account.
+pub(super) fn recall(known: &KnownBudgets, subject: &Subject, period: Period) -> KnownSpend {
+    let known = known.remove(&(subject.clone(), period));
+    known.map_or(KnownSpend::default(), |(_, known)| known)
 }
 
 /// The entry of one key or user.
 pub(super) struct SubjectEntry {
     pub(super) subject: Subject,
     pub(super) counts: Mutex<SubjectCounters>,
-    pub(super) wanted: Arc<GrantQueue>,
-    /// Wakes requests that wait for a grant.
-    pub(super) granted: Notify,
+    pub(super) queue: Arc<WriteQueue>,
+    /// Wakes requests that wait for a hold.
+    pub(super) written: Notify,
 }
 
 #[derive(Default)]
@@ -53,48 +53,26 @@ impl SubjectEntry {
     pub(super) fn counts(&self) -> MutexGuard<'_, SubjectCounters> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Follows the current limits and the time, and queues a grant if one is wanted.
-    pub(super) fn follow(
-        &self,
-        counts: &mut SubjectCounters,
-        draw: &Draw,
-        now: Timestamp,
-        carried: &CarriedSpend,
-    ) {
-        let opened = counts.follow(draw, now, carried);
-        if opened || counts.account().is_some_and(|account| account.is_short()) {
-            self.wanted.note(&self.subject);
-        }
-    }
-
-    /// Notes the size of a reserve, and that a grant is wanted soon, where it is.
-    pub(super) fn note_reserve(&self, counts: &mut SubjectCounters, amount: NanoUsd) {
-        if counts.account().is_some_and(|account| account.note_reserve(amount)) {
-            self.wanted.soon(&self.subject);
-        }
-    }
 }
 
 impl SubjectCounters {
-    /// Gives whether an account was opened.
-    fn follow(&mut self, draw: &Draw, now: Timestamp, carried: &CarriedSpend) -> bool {
+    /// Follows the current limits and the time.
+    pub(super) fn follow(&mut self, draw: &Draw, now: Timestamp, known: &KnownBudgets) {
         self.caps = draw.caps;
         self.fill(now);
-        let Some(budget) = draw.caps.budget else { return false };
-        if let Some(account) = &mut self.account {
-            if account.follow(budget) {
-                account.turn(now);
-                return false;
-            }
-            carried.counted.insert((draw.subject.clone(), account.period()), account.spent());
+        let Some(budget) = draw.caps.budget else { return };
+        let recall = |period| recall(known, &draw.subject, period);
+        let Some(account) = &mut self.account else {
+            let spend = recall(period(budget.per, now));
+            self.account = Some(Account::open(budget, now, spend));
+            return;
+        };
+        if account.follow(budget) {
+            return account.turn(now, recall);
         }
-        let period = period(budget.per, now);
-        let counted = carried.counted.remove(&(draw.subject.clone(), period));
-        let counted = counted.map_or(0, |(_, counted)| counted);
-        let shared = carried.shared.load(Ordering::Relaxed);
-        self.account = Some(Account::open(budget, now, counted, shared));
-        true
+        let (before, spend) = account.known();
+        known.insert((draw.subject.clone(), before), spend);
+        account.change(budget, now, recall);
     }
 
     /// The account, where the limits have a budget now.
@@ -132,7 +110,7 @@ impl SubjectCounters {
     pub(super) fn is_idle(&self) -> bool {
         self.running == 0
             && self.buckets.iter().flatten().all(Bucket::is_full)
-            && self.account.as_ref().is_none_or(Account::is_idle)
+            && self.account.as_ref().is_none_or(Account::is_done)
     }
 }
 

@@ -1,30 +1,26 @@
-//! What is written behind the requests: grants before they count, and usage by day; more seldom
-//! usage by hour and by five minutes. A batch of some thousand rows is one transaction. A batch
-//! that the store refuses is kept and retried.
+//! Writes holds before they are drawn on, what was spent, and usage by day; more seldom usage by
+//! hour and by five minutes. A batch of up to a thousand rows is one transaction. A batch that the
+//! store refuses is kept and retried.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use log::warn;
+use log::{info, warn};
+use tokio::time::Instant;
 
 use super::Limiter;
-use super::bounds::{GRANT_AHEAD, USAGE_PENDING, USAGE_WRITE_ROWS};
-use super::budget::{Account, Grant, GrantWish, Period, period};
-use super::counters::SubjectEntry;
-use super::draw::{Draw, Subject, of_key, of_user};
+use super::bounds::{USAGE_PENDING, USAGE_WRITE_ROWS};
+use super::budget::{Account, period};
+use super::counters::{SubjectEntry, recall};
+use super::draw::Subject;
 use super::pending::lock;
-use crate::auth::Auth;
 use rerouter_base::id::UserId;
 use rerouter_store::{
-    BudgetGrant, KeyRow, Limits, Per, SpendWish, Store, StoreError, UsageBatch, UsageKey, UsageSums,
+    HoldWrite, Per, SpendNews, Store, StoreError, UsageBatch, UsageKey, UsageSums,
 };
 
-/// Budgets that each round checks for the first grant of the next day: half a million within
-/// [`GRANT_AHEAD`].
-pub(super) const GRANT_AHEAD_BUDGETS: usize = 2_000;
 /// Seconds between two writes of usage by hour and by five minutes. A crash may lose the usage of
 /// this time.
 pub(super) const USAGE_RECENT_INTERVAL_S: i64 = 10;
@@ -41,53 +37,41 @@ pub fn day(at: Timestamp) -> i64 {
 }
 
 impl Limiter {
-    /// Loads what counts as spent and writes the first grants of all budgets. A grant that cannot
-    /// be written now is retried, and its requests wait until then. Call it once, before the first
-    /// request.
-    pub async fn open(&self, auth: &Auth, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+    /// Loads what is spent and held of all budgets. Call it once, before the first request.
+    pub async fn open(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let shared = store.is_shared() || store.has_predecessor();
-        self.carried.shared.store(shared, Ordering::Relaxed);
-        for row in store.spend(period(Per::Month, now)).await? {
-            self.carried.counted.insert((Subject::known(&row.subject), row.period), row.counted);
-        }
-        self.sweep(auth, now);
-        if let Err(error) = self.write(store, now).await {
-            // Traffic without a budget is not to wait for a disk.
-            warn!("the first grants of budgets could not be written: {error}");
+        self.shared.store(shared, Ordering::Relaxed);
+        let news = match store.open_holder(self.holder, period(Per::Month, now)).await {
+            Ok(news) => news,
+            Err(error) => {
+                // Traffic without a budget does not wait for a disk.
+                warn!("budgets cannot be spent until the store can be written: {error}");
+                store.spend_news(self.holder, -1).await?
+            }
+        };
+        self.learn(store, news, now);
+        Ok(())
+    }
+
+    /// Notes whether other processes draw on the same budgets from now on.
+    pub fn set_shared(&self, shared: bool) {
+        self.shared.store(shared, Ordering::Relaxed);
+    }
+
+    /// To be called when no other process draws on the budgets any more.
+    pub async fn draw_alone(&self, store: &Store) -> Result<(), StoreError> {
+        if !store.is_shared() {
+            store.end_other_holders(self.holder).await?;
+            self.set_shared(false);
         }
         Ok(())
     }
 
-    /// Has the first grant of a new key's budget written, so that its first request finds it.
-    pub async fn expect_key(&self, auth: &Auth, key: &KeyRow, store: &Store, now: Timestamp) {
-        self.expect_all(&of_key(auth, key), store, now).await;
-    }
-
-    /// Has the first grant of a user's budget written.
-    pub async fn expect_user(&self, user: &UserId, limits: &Limits, store: &Store, now: Timestamp) {
-        self.expect_all(of_user(user, limits).as_slice(), store, now).await;
-    }
-
-    async fn expect_all(&self, draws: &[Draw], store: &Store, now: Timestamp) {
-        let paid = draws.iter().filter(|draw| draw.caps.budget.is_some());
-        let subjects: Vec<Subject> = paid
-            .inspect(|draw| self.open_account(draw, now))
-            .map(|draw| draw.subject.clone())
-            .collect();
-        if subjects.is_empty() {
-            return;
-        }
-        let _turn = self.writing.lock().await;
-        if let Err(error) = self.grant(store, now, subjects, None).await {
-            warn!("the first grant of a budget could not be written: {error}");
-        }
-    }
-
-    pub(super) fn open_account(&self, draw: &Draw, now: Timestamp) {
-        if draw.caps.budget.is_some() {
-            let counted = self.counted(&draw.subject);
-            counted.follow(&mut counted.counts(), draw, now, &self.carried);
-        }
+    /// Reads what others spent and hold, after a change in the store.
+    pub async fn refresh(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        let news = store.spend_news(self.holder, self.rev.load(Ordering::Relaxed)).await?;
+        self.learn(store, news, now);
+        Ok(())
     }
 
     /// Notes what a request used, to be written with the next batch.
@@ -95,159 +79,146 @@ impl Limiter {
         lock(&self.pending).add(key, sums);
     }
 
-    /// Resolves when something should be written, at the latest after
-    /// [`super::USAGE_WRITE_INTERVAL`].
-    pub async fn due(&self) {
-        self.wanted.due().await;
+    /// Resolves when a request waits for its hold, with `true`; else at this time.
+    pub async fn due(&self, at: Instant) -> bool {
+        self.queue.due(at).await
     }
 
-    /// Writes what waits: usage, and the grants that are wanted, which count from then on.
+    /// Writes what waits: usage, what was spent, and holds, which can be drawn on from then on.
     pub async fn write(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let written = self.round(store, now).await;
+        let written = self.round(store, now, true).await;
         self.failing.store(written.is_err(), Ordering::Release);
-        written.map(|_| ())
+        written
     }
 
-    /// The same; gives how many budgets were looked at.
-    pub(super) async fn round(&self, store: &Store, now: Timestamp) -> Result<usize, StoreError> {
-        let soon = now.checked_add(GRANT_AHEAD).unwrap_or(now);
-        let all = || self.counted.iter().map(|entry| entry.key().clone()).collect();
-        self.wanted.look_ahead(day(soon), GRANT_AHEAD_BUDGETS, all);
+    /// Writes the holds that requests wait for.
+    pub async fn write_waited_for(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        let written = self.round(store, now, false).await;
+        self.failing.store(written.is_err(), Ordering::Release);
+        written
+    }
+
+    async fn round(&self, store: &Store, now: Timestamp, all: bool) -> Result<(), StoreError> {
+        if self.is_shared() && all {
+            self.refresh(store, now).await?;
+        }
+        if !self.is_holder.load(Ordering::Relaxed) && !self.is_closed() {
+            self.revive(store, now).await?;
+        }
         // Of what waits by now: what comes meanwhile is for the next time.
-        let wanted = self.wanted.len().div_ceil(USAGE_WRITE_ROWS);
-        let waits = wanted.max(lock(&self.pending).batches());
-        let mut looked = 0;
-        if self.is_shared() && !self.is_closed() {
-            self.give_back(store, now).await?;
-        }
-        for _ in 0..waits {
+        let usage = if all { lock(&self.pending).batches() } else { 0 };
+        let rounds = self.queue.len(all).div_ceil(USAGE_WRITE_ROWS).max(usage);
+        for _ in 0..rounds {
             let _turn = self.writing.lock().await;
-            let subjects = self.wanted.take(USAGE_WRITE_ROWS);
-            looked += subjects.len();
-            let batch = lock(&self.pending).take(None);
-            self.grant(store, now, subjects, batch).await?;
+            let subjects = self.queue.take(USAGE_WRITE_ROWS, all);
+            let batch = if all { lock(&self.pending).take(None) } else { None };
+            self.write_budgets(store, now, subjects, batch).await?;
         }
-        let due = self.recent_due.load(Ordering::Relaxed);
-        if now.as_second() >= due {
+        if now.as_second() >= self.recent_due.load(Ordering::Relaxed) && all {
             let _turn = self.writing.lock().await;
             self.keep_recent(store, None).await?;
             let next = now.as_second().saturating_add(USAGE_RECENT_INTERVAL_S);
             self.recent_due.store(next, Ordering::Relaxed);
         }
-        Ok(looked)
+        Ok(())
     }
 
-    /// Gives back what is not used of the budgets that another gateway lacks.
-    async fn give_back(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let _turn = self.writing.lock().await;
-        let mut back = Vec::new();
-        for (subject, period) in store.recalled_spend().await? {
+    /// Takes in what others spent and hold, and gives back what others lack.
+    fn learn(&self, store: &Store, news: SpendNews, now: Timestamp) {
+        for ((subject, period), others) in news.changed {
             let subject = Subject::known(&subject);
-            self.with_account(&subject, |account| {
-                back.extend(account.give_back(period, now).map(|wish| (subject.clone(), wish)));
-            });
+            let mut is_learned = false;
+            self.with_account(&subject, |account| is_learned = account.learn(period, others));
+            if !is_learned {
+                self.known.entry((subject, period)).or_default().others = others;
+            }
         }
-        self.keep_grants(store, back, None).await
+        for (subject, _) in news.wanted {
+            let subject = Subject::known(&subject);
+            self.with_account(&subject, Account::give_back);
+            self.queue.note(&subject);
+        }
+        self.rev.store(news.rev, Ordering::Relaxed);
+        self.is_holder.store(news.is_holder, Ordering::Relaxed);
+        // Holds stay valid as long as a lease, from the last time that the store was asked.
+        let lease = store.lease().and_then(|lease| now.checked_add(lease).ok());
+        let until = if news.is_holder { lease.unwrap_or(Timestamp::MAX) } else { Timestamp::MIN };
+        self.may_draw_until.store(until.as_microsecond(), Ordering::Release);
     }
 
-    /// Writes the usage that waits, of one user or of all. A read after it sees every request that
-    /// has ended.
-    pub async fn write_usage(
-        &self,
-        store: &Store,
-        user: Option<&UserId>,
-    ) -> Result<(), StoreError> {
-        for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
-            // Also where none waits: some may be on their way.
-            let _turn = self.writing.lock().await;
-            let Some(batch) = lock(&self.pending).take(user) else { break };
-            self.keep(store, &[], Some(batch)).await?;
-        }
+    /// Takes part again after others took this process for dead, or if it could not at its start.
+    /// What it holds has to be written anew: it may have been settled.
+    async fn revive(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
-        self.keep_recent(store, user).await
-    }
-
-    /// Writes what was really spent, so that no grant is lost. No budget can be spent after it.
-    pub async fn close(&self, store: &Store) -> Result<(), StoreError> {
-        let _turn = self.writing.lock().await;
-        self.closed.store(true, Ordering::Release);
-        let mut last: HashMap<(Subject, Period), GrantWish> = HashMap::new();
-        // What is carried was counted by others, where there are any.
-        if !self.is_shared() {
-            last.extend(self.carried_wishes());
-        }
-        // It replaces what was carried: an earlier process may have had a grant of the same period.
         for entry in &self.counted {
-            let ends = entry.value().counts().account.as_mut().map(Account::close);
-            let ends = ends.into_iter().flatten();
-            last.extend(ends.map(|wish| ((entry.key().clone(), wish.period), wish)));
+            if let Some(account) = &mut entry.value().counts().account {
+                account.is_unsure();
+                self.queue.note(entry.key());
+            }
         }
-        let last: Vec<(Subject, GrantWish)> =
-            last.into_iter().map(|((subject, _), wish)| (subject, wish)).collect();
-        // Each is true by itself; of one that cannot be written its grant counts as spent.
-        let mut failed = None;
-        for some in last.chunks(USAGE_WRITE_ROWS) {
-            failed = self.keep(store, some, None).await.err().or(failed);
-        }
-        loop {
-            let Some(batch) = lock(&self.pending).take(None) else { break };
-            self.keep(store, &[], Some(batch)).await?;
-        }
-        self.keep_recent(store, None).await?;
-        failed.map_or(Ok(()), Err)
+        let news = store.open_holder(self.holder, period(Per::Month, now)).await?;
+        info!("budgets can be spent again, and holds are written anew");
+        self.learn(store, news, now);
+        Ok(())
     }
 
-    /// What is carried, to be written.
-    pub(super) fn carried_wishes(&self) -> HashMap<(Subject, Period), GrantWish> {
-        let carried = self.carried.counted.iter();
-        let wish = |(subject, period): &(Subject, Period), counted| {
-            ((subject.clone(), *period), GrantWish::carried(*period, counted))
-        };
-        carried.map(|entry| wish(entry.key(), *entry.value())).collect()
-    }
-
-    /// Writes the grants that these budgets want, with usage, in one transaction. The grants count
-    /// once it is durable. The caller holds `writing`.
-    async fn grant(
+    /// Writes the holds that these budgets want, with usage, in one transaction. They can be drawn
+    /// on once it is durable. The caller holds `writing`.
+    async fn write_budgets(
         &self,
         store: &Store,
         now: Timestamp,
         subjects: Vec<Subject>,
         batch: Option<UsageBatch>,
     ) -> Result<(), StoreError> {
-        let mut grants = Vec::new();
+        let mut writes = Vec::new();
         for subject in subjects.iter().filter(|_| !self.is_closed()) {
             self.with_account(subject, |account| {
-                account.turn(now);
-                grants.extend(account.wants(now).into_iter().map(|grant| (subject.clone(), grant)));
+                account.turn(now, |period| recall(&self.known, subject, period));
+                let wanted = account.writes(now);
+                writes.extend(wanted.into_iter().map(|write| (subject.clone(), write)));
+                // It is looked at again until it holds nothing.
+                if !account.is_done() {
+                    self.queue.note(subject);
+                }
             });
         }
-        self.keep_grants(store, grants, batch).await
+        self.write_holds(store, writes, batch).await
     }
 
-    /// Writes grants, with usage, in one transaction. They count once it is durable. Those that the
-    /// store did not acknowledge are wanted again: it may have them.
-    pub(super) async fn keep_grants(
+    /// Writes holds, with usage, in one transaction. Those that the store did not acknowledge are
+    /// written again: it may have them.
+    async fn write_holds(
         &self,
         store: &Store,
-        wishes: Vec<(Subject, GrantWish)>,
+        mut writes: Vec<(Subject, HoldWrite)>,
         batch: Option<UsageBatch>,
     ) -> Result<(), StoreError> {
-        let kept = self.keep(store, &wishes, batch).await;
-        if kept.is_err() {
-            wishes.iter().for_each(|(subject, _)| self.wanted.note(subject));
+        if batch.is_none() && writes.is_empty() {
+            return Ok(());
         }
-        let granted = kept?;
-        for ((subject, wish), granted) in wishes.into_iter().zip(granted) {
-            let (held, others) = (granted.held, granted.others);
-            let reserved = (wish.recalls && store.is_shared()).then_some(granted.reserved);
-            let (period, holder) = (wish.period, wish.share.holder);
-            let grant = Grant { period, holder, held, others, reserved };
-            let mut is_new = false;
-            self.with_account(&subject, |account| is_new = account.granted(grant));
-            // For what is as it was nobody has to look again.
-            if let Some(counted) = self.counted.get(&subject).filter(|_| is_new) {
-                counted.granted.notify_waiters();
+        for (subject, write) in &mut writes {
+            write.key.0 = subject.as_str().to_owned();
+        }
+        let holds = writes.iter().map(|(_, write)| write.clone()).collect();
+        let kept = store.write_spend(self.holder, holds, batch.clone().unwrap_or_default()).await;
+        let is_kept = matches!(kept, Ok(Some(_)));
+        match batch {
+            Some(batch) if !is_kept => lock(&self.pending).take_back(batch),
+            Some(batch) => {
+                let mut recent = lock(&self.recent);
+                batch.sums.into_iter().for_each(|(key, sums)| recent.add(key, &sums));
+            }
+            None => {}
+        }
+        let Some(held) = kept? else {
+            self.is_holder.store(false, Ordering::Relaxed);
+            return Ok(());
+        };
+        for ((subject, write), held) in writes.iter().zip(held) {
+            self.with_account(subject, |account| account.wrote(write, held));
+            if let Some(counted) = self.counted.get(subject) {
+                counted.written.notify_waiters();
             }
         }
         Ok(())
@@ -265,33 +236,46 @@ impl Limiter {
         }
     }
 
-    pub(super) async fn keep(
+    /// Writes the usage that waits, of one user or of all. A read after it sees every request that
+    /// has ended.
+    pub async fn write_usage(
         &self,
         store: &Store,
-        wishes: &[(Subject, GrantWish)],
-        batch: Option<UsageBatch>,
-    ) -> Result<Vec<BudgetGrant>, StoreError> {
-        if batch.is_none() && wishes.is_empty() {
-            return Ok(Vec::new());
+        user: Option<&UserId>,
+    ) -> Result<(), StoreError> {
+        for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
+            // Also where none waits: some may be on their way.
+            let _turn = self.writing.lock().await;
+            let Some(batch) = lock(&self.pending).take(user) else { break };
+            self.write_holds(store, Vec::new(), Some(batch)).await?;
         }
-        let spend = wishes.iter().map(|(subject, wish)| SpendWish {
-            subject: subject.as_str().to_owned(),
-            period: wish.period,
-            share: wish.share,
-            recalls: wish.recalls,
-            reserved: wish.reserved,
-        });
-        let kept =
-            store.write_spend_and_usage(spend.collect(), batch.clone().unwrap_or_default()).await;
-        match batch {
-            Some(batch) if kept.is_err() => lock(&self.pending).take_back(batch),
-            Some(batch) => {
-                let mut recent = lock(&self.recent);
-                batch.sums.into_iter().for_each(|(key, sums)| recent.add(key, &sums));
-            }
-            None => {}
+        let _turn = self.writing.lock().await;
+        self.keep_recent(store, user).await
+    }
+
+    /// Writes what was spent and gives back what is held. No budget can be spent after it.
+    pub async fn close(&self, store: &Store) -> Result<(), StoreError> {
+        let _turn = self.writing.lock().await;
+        self.closed.store(true, Ordering::Release);
+        let mut last = Vec::new();
+        for entry in &self.counted {
+            let writes = entry.value().counts().account.as_mut().map(Account::last_writes);
+            last.extend(writes.into_iter().flatten().map(|write| (entry.key().clone(), write)));
         }
-        kept
+        // Each is true by itself.
+        let mut failed = None;
+        for some in last.chunks(USAGE_WRITE_ROWS) {
+            failed = self.write_holds(store, some.to_vec(), None).await.err().or(failed);
+        }
+        if failed.is_none() {
+            failed = store.close_holder(self.holder).await.err();
+        }
+        loop {
+            let Some(batch) = lock(&self.pending).take(None) else { break };
+            self.write_holds(store, Vec::new(), Some(batch)).await?;
+        }
+        self.keep_recent(store, None).await?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// Writes what the sums by hour and by five minutes lack, of one user or of all. The caller
@@ -308,37 +292,19 @@ impl Limiter {
         Ok(())
     }
 
-    /// Opens accounts for all budgets, so that grants precede requests, and forgets subjects that
-    /// are idle.
-    pub fn sweep(&self, auth: &Auth, now: Timestamp) {
-        let mut live = HashSet::new();
-        let mut note = |draw: Draw| {
-            if draw.caps.budget.is_some() && !live.contains(&draw.subject) {
-                self.open_account(&draw, now);
-                live.insert(draw.subject);
-            }
-        };
-        for user in auth.users_with(|user| user.limits.budget.is_some()) {
-            of_user(&user.id, &user.limits).into_iter().for_each(&mut note);
-        }
-        for key in auth.keys_with_budget(now) {
-            of_key(auth, key.row()).into_iter().for_each(&mut note);
-        }
-        let others = self
-            .counted
-            .iter()
-            .filter(|entry| !live.contains(entry.key()))
-            .map(|entry| entry.key().clone());
+    /// Forgets subjects that are idle.
+    pub fn sweep(&self, now: Timestamp) {
+        let all: Vec<Subject> = self.counted.iter().map(|entry| entry.key().clone()).collect();
         // One by one, so that nobody waits until all of them are looked at.
-        for subject in others.collect::<Vec<_>>() {
+        for subject in all {
             self.counted.remove_if(&subject, |_, counted| self.may_forget(&subject, counted, now));
         }
         let month = period(Per::Month, now);
-        self.carried.counted.retain(|(_, period), _| *period >= month);
+        self.known.retain(|(_, period), _| *period >= month);
     }
 
-    /// Whether a subject is idle; what it spent is carried. Call it while nobody can take the
-    /// counters.
+    /// Whether a subject is idle; what is known of its budget stays. Call it while nobody can take
+    /// the counters.
     fn may_forget(&self, subject: &Subject, counted: &Arc<SubjectEntry>, now: Timestamp) -> bool {
         // Whoever takes a request in holds it.
         if Arc::strong_count(counted) > 1 {
@@ -348,20 +314,24 @@ impl Limiter {
         counts.fill(now);
         let idle = counts.is_idle();
         if let Some(account) = counts.account.as_ref().filter(|_| idle) {
-            self.carried.counted.insert((subject.clone(), account.period()), account.spent());
+            self.remember(subject, account);
         }
         idle
+    }
+
+    /// Keeps what is known of a budget whose account goes.
+    pub(super) fn remember(&self, subject: &Subject, account: &Account) {
+        let (period, known) = account.known();
+        self.known.insert((subject.clone(), period), known);
     }
 
     /// Deletes what is too old to be asked for.
     pub async fn trim(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let oldest =
             now.checked_sub(Duration::from_secs(86_400 * USAGE_DAYS.unsigned_abs())).map_or(0, day);
-        let month = period(Per::Month, now);
-        store.trim_spend_and_usage(month, oldest).await?;
         // Requests of yesterday may be under way.
         let yesterday = now.checked_sub(Duration::from_secs(86_400)).map_or(0, day);
-        store.trim_shares(month, yesterday).await?;
+        store.trim_spend(period(Per::Month, now), yesterday, oldest).await?;
         store.trim_recent_usage(now, USAGE_HOURS_KEPT, USAGE_MINUTES_KEPT).await
     }
 }

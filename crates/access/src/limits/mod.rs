@@ -17,40 +17,29 @@
 //! runs in a loop, which can read the context several times, and failed attempts that a provider
 //! bills.
 //!
-//! # What a crash may cost
+//! # Holds
 //!
-//! A budget is spent in grants (`budget.rs`). A grant is written before anything is spent of it, in
-//! the background and ahead of need (`ledger.rs`). After a crash all that was granted counts as
-//! spent: a twentieth of the budget or, if that is little, five cents or eight of its largest
-//! reserves. That is at most a quarter of the budget, or one such reserve. If a grant is used up
-//! before the next is durable, requests are refused with 429 and `Retry-After: 1`. An orderly
-//! shutdown gives unspent grants back.
+//! A process reserves within its hold of a budget (`budget.rs`), which the store has written before
+//! (`ledger.rs`). The first request of a subject waits for that write, and so does one that finds
+//! the hold too small. A hold is as large as what was used at once in the last seconds, and goes
+//! back some seconds after the last request. At any moment the spend and the holds of all processes
+//! stay within the budget. What a process holds when it is killed is lost, until an admin settles
+//! it or the period ends. Rates and concurrency are not written: they start anew with the process.
 //!
-//! A request that comes while no other is under way may reserve more than is granted, so that a
-//! first request need not wait for a grant of its size. The rest is granted next, before another
-//! request passes. A crash in between forgets that much of one request. Rates and concurrency are
-//! not written: they start anew with the process.
-//!
-//! # Several gateways
-//!
-//! Each gateway has a grant of its own, and the store gives no more than the budget to all of them
-//! together. None reserves beyond its grant: a request that is larger waits for the next one
-//! ([`Limiter::reserve_granted`]). A gateway that finds no room asks the others, by a row in the
-//! store, and each gives back within a second what it does not use. Rates and concurrency are
-//! counted by each gateway for itself.
+//! Where gateways share a store, one that finds no room says so by a row, and each gives back
+//! within a second what it does not use. Each gateway counts rates and concurrency for itself.
 
 mod bounds;
 mod budget;
 mod counters;
 mod draw;
-mod grant_queue;
-mod handover;
 mod ledger;
 mod pending;
 pub mod rate;
 mod refusal;
 mod remaining;
 mod reserve;
+mod write_queue;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -60,26 +49,36 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use rerouter_base::error::Error;
+use rerouter_base::id::Random;
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{COUNTS, Counted};
 
 pub use budget::Reserve;
 pub use draw::{Caps, Draw, Subject, draws, draws_of_key};
-pub use grant_queue::USAGE_WRITE_INTERVAL;
 pub use ledger::day;
 pub use remaining::{BudgetStatus, CountStatus, Remaining};
+pub use write_queue::USAGE_WRITE_INTERVAL;
 
-use budget::BudgetRefusal;
-use counters::{CarriedSpend, SubjectCounters, SubjectEntry, SubjectHold, lock, signed};
-use grant_queue::GrantQueue;
+use budget::{BudgetRefusal, OwnSpend};
+use counters::{KnownBudgets, SubjectCounters, SubjectEntry, SubjectHold, lock, signed};
 use pending::Pending;
 use refusal::{LimitHit, unpaid};
+use write_queue::WriteQueue;
 
 /// The counters of all keys and users.
-#[derive(Default)]
 pub struct Limiter {
     counted: DashMap<Subject, Arc<SubjectEntry>>,
-    carried: CarriedSpend,
+    known: KnownBudgets,
+    /// The random number by which the store knows this process.
+    holder: i64,
+    /// Whether other processes draw on the same budgets.
+    shared: AtomicBool,
+    /// Whether the store knows this process.
+    is_holder: AtomicBool,
+    /// When holds are not valid any more, in microseconds since the epoch.
+    may_draw_until: AtomicI64,
+    /// The number of the last write to the store that is known here.
+    rev: AtomicI64,
     pending: Mutex<Pending>,
     /// What is written by day, and not by hour and by five minutes yet.
     recent: Mutex<Pending>,
@@ -87,10 +86,31 @@ pub struct Limiter {
     recent_due: AtomicI64,
     /// One batch at a time goes to the store.
     writing: tokio::sync::Mutex<()>,
-    wanted: Arc<GrantQueue>,
+    queue: Arc<WriteQueue>,
     closed: AtomicBool,
-    /// Whether the store failed when grants were last to be written.
+    /// Whether the store failed when holds were last to be written.
     failing: AtomicBool,
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Limiter {
+            counted: DashMap::default(),
+            known: KnownBudgets::default(),
+            holder: Random::System.next_u64().cast_signed(),
+            shared: AtomicBool::default(),
+            is_holder: AtomicBool::default(),
+            may_draw_until: AtomicI64::new(i64::MIN),
+            rev: AtomicI64::default(),
+            pending: Mutex::default(),
+            recent: Mutex::default(),
+            recent_due: AtomicI64::default(),
+            writing: tokio::sync::Mutex::default(),
+            queue: Arc::default(),
+            closed: AtomicBool::default(),
+            failing: AtomicBool::default(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -109,7 +129,7 @@ pub struct LimitPermit {
     held: Vec<SubjectHold>,
     tokens: u64,
     remaining: Remaining,
-    /// The budget that lacked a grant when money was to be reserved, where that may be waited for.
+    /// The budget that lacked a hold when money was to be reserved.
     awaited: Option<Arc<SubjectEntry>>,
 }
 
@@ -215,8 +235,8 @@ impl Limiter {
         now: Timestamp,
     ) -> Vec<MutexGuard<'a, SubjectCounters>> {
         let mut all = lock(held);
-        for ((counts, held), draw) in all.iter_mut().zip(held).zip(draws) {
-            held.counted.follow(counts, draw, now, &self.carried);
+        for (counts, draw) in all.iter_mut().zip(draws) {
+            counts.follow(draw, now, &self.known);
         }
         all
     }
@@ -229,16 +249,15 @@ impl Limiter {
             Arc::new(SubjectEntry {
                 subject: subject.clone(),
                 counts: Mutex::default(),
-                wanted: Arc::clone(&self.wanted),
-                granted: Notify::new(),
+                queue: Arc::clone(&self.queue),
+                written: Notify::new(),
             })
         };
         Arc::clone(self.counted.entry(subject.clone()).or_insert_with(new).value())
     }
 
-    /// Whether other gateways draw on the same budgets.
     fn is_shared(&self) -> bool {
-        self.carried.shared.load(Ordering::Relaxed)
+        self.shared.load(Ordering::Relaxed)
     }
 
     fn is_closed(&self) -> bool {
@@ -265,8 +284,8 @@ impl LimitPermit {
         tokens || self.has_budget()
     }
 
-    /// Whether the reserve was refused for want of a grant that may come.
-    pub fn awaits_grant(&self) -> bool {
+    /// Whether the reserve was refused for want of a hold that may come.
+    pub fn awaits_hold(&self) -> bool {
         self.awaited.is_some()
     }
 
@@ -281,35 +300,34 @@ impl LimitPermit {
     }
 
     /// Ends the request: `tokens` and `cost` replace what was reserved. `None` leaves the reserve
-    /// as used.
-    pub fn settle(mut self, tokens: Option<u64>, cost: Option<NanoUsd>) {
+    /// as used. `estimated`: nobody was told the bill.
+    pub fn settle(mut self, tokens: Option<u64>, cost: Option<NanoUsd>, estimated: bool) {
         let used = tokens.unwrap_or(self.tokens);
-        self.end(true, used, cost);
+        self.end(true, used, cost, estimated);
         self.held.clear();
     }
 
     /// Gives everything back, as if the request had not been let in, and what is left then.
     pub fn release(mut self) -> Remaining {
         self.slot = None;
-        self.end(false, 0, Some(0));
+        self.end(false, 0, Some(0), false);
         let held = std::mem::take(&mut self.held);
         Remaining::of(&held, &lock(&held))
     }
 
     /// Takes what was used in the place of what was reserved; the request itself counts, or it does
     /// not.
-    fn end(&mut self, counts_request: bool, tokens: u64, cost: Option<NanoUsd>) {
+    fn end(&mut self, counts_request: bool, tokens: u64, cost: Option<NanoUsd>, estimated: bool) {
         let back = signed(tokens).saturating_sub(signed(self.tokens));
         for held in &self.held {
             let mut counts = held.counted.counts();
             counts.reserved = counts.reserved.saturating_sub(self.tokens);
             counts.take(if counts_request { 0 } else { -1 }, back);
             if let (Some(account), Some((period, reserved))) = (&mut counts.account, held.money) {
-                account.settle(period, reserved, cost.unwrap_or(reserved));
-                // Also where the budget was taken off meanwhile: it may come back.
-                if account.is_short() {
-                    held.counted.wanted.soon(&held.counted.subject);
-                }
+                let spent = cost.unwrap_or(reserved);
+                let estimated = if estimated { spent } else { 0 };
+                account.settle(period, reserved, OwnSpend { spent, estimated });
+                held.counted.queue.note(&held.counted.subject);
             }
         }
     }
@@ -318,18 +336,16 @@ impl LimitPermit {
 impl Drop for LimitPermit {
     fn drop(&mut self) {
         if !self.held.is_empty() {
-            self.end(false, 0, Some(0));
+            self.end(false, 0, Some(0), false);
         }
     }
 }
 
 #[cfg(test)]
-mod grant_wait_tests;
+mod hold_wait_tests;
 #[cfg(test)]
-mod handover_tests;
+mod holds_tests;
 #[cfg(test)]
 mod reserve_tests;
-#[cfg(test)]
-mod restart_tests;
 #[cfg(test)]
 mod tests;

@@ -80,22 +80,29 @@ const LESS: &str = "A shorter prompt or a smaller `max_tokens` reserves less.";
 
 /// The refusal of a request that a budget does not pay.
 pub(super) fn unpaid(
-    short: BudgetRefusal,
+    refusal: BudgetRefusal,
     money: &BudgetStatus,
     wanted: Reserve,
     now: Timestamp,
 ) -> Error {
-    let BudgetStatus { whose, budget, resets_at, is_shared, .. } = money;
+    let BudgetStatus { whose, budget, resets_at, .. } = money;
     let (spent, reserved, needed) =
         (dollars(money.spent), dollars(money.reserved), dollars(wanted.least));
     let at_least = if wanted.least < wanted.most { "at least " } else { "" };
-    let elsewhere = if *is_shared { " here or held by other gateways" } else { "" };
+    let held = match money.held {
+        0 => String::new(),
+        held => format!("{} USD is held by other gateways, ", dollars(held)),
+    };
+    let lost = match money.lost {
+        0 => String::new(),
+        lost => format!("{} USD was held by processes that died, ", dollars(lost)),
+    };
     let sums = format!(
-        "{spent} USD is spent{elsewhere}, {reserved} USD is reserved by requests under way, \
+        "{spent} USD is spent, {held}{lost}{reserved} USD is reserved by requests under way, \
          and this request would reserve {at_least}{needed} USD."
     );
     let no_room = format!("The budget of {whose}, {budget}, has no room for this request: {sums}");
-    match short {
+    match refusal {
         BudgetRefusal::Spent => {
             let next = match budget.per {
                 Per::Day => "day",
@@ -113,11 +120,11 @@ pub(super) fn unpaid(
             .retry_after(money.reset(now))
             .without_retry()
         }
-        BudgetRefusal::Held => {
+        BudgetRefusal::Reserved => {
             Error::new(Kind::RateLimited, format!("{no_room} Retry when those have ended."))
                 .retry_after(bounds::LIMIT_RETRY)
         }
-        BudgetRefusal::NotGranted => {
+        BudgetRefusal::NotHeld => {
             let words = format!(
                 "A reservation of the budget of {whose}, {budget}, \
                  is pending: {sums} Retry in a second."
@@ -127,9 +134,9 @@ pub(super) fn unpaid(
     }
 }
 
-/// The refusal of a request whose budget is granted in parts, while none can be stored.
-pub(super) fn ungranted() -> Error {
-    let why = "The store is unavailable, and no part of the budget can be granted; try again.";
+/// The refusal of a request whose hold cannot be stored.
+pub(super) fn not_held() -> Error {
+    let why = "The store is unavailable, and no part of the budget can be held; try again.";
     Error::new(Kind::Unavailable, why).retry_after(bounds::LIMIT_RETRY)
 }
 

@@ -35,13 +35,17 @@ pub struct BudgetStatus {
     pub whose: LimitOwner,
     /// How much for how long.
     pub budget: Budget,
-    /// Spent in the period under way, or held by other gateways: more than the budget where an
-    /// answer cost more than was reserved for it.
+    /// Spent in the period under way: more than the budget where an answer cost more than was
+    /// reserved for it.
     pub spent: NanoUsd,
+    /// The part of `spent` that was estimated.
+    pub estimated: NanoUsd,
     /// Reserved by requests under way.
     pub reserved: NanoUsd,
-    /// Whether other gateways draw on it too.
-    pub is_shared: bool,
+    /// Held by other gateways.
+    pub held: NanoUsd,
+    /// Held by processes that died.
+    pub lost: NanoUsd,
     /// When the next period begins.
     pub resets_at: Timestamp,
 }
@@ -49,7 +53,8 @@ pub struct BudgetStatus {
 impl BudgetStatus {
     /// What may still be reserved.
     pub fn remaining(&self) -> NanoUsd {
-        self.budget.nano.saturating_sub(self.spent).saturating_sub(self.reserved)
+        let BudgetStatus { budget, spent, reserved, held, lost, .. } = *self;
+        [spent, reserved, held, lost].into_iter().fold(budget.nano, NanoUsd::saturating_sub)
     }
 
     /// How long until the next period begins.

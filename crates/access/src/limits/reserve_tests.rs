@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use super::tests::{World, at, day, draw};
+use super::tests::{World, at, day, draw, pay};
 use super::*;
 use rerouter_base::error::Kind;
 use rerouter_store::{Budget, LimitOwner, Limits, Per};
 
 /// What a request reserves that says nothing of the length of its answer.
 const OPEN: Reserve = Reserve { least: 10, most: 5_000 };
-
-async fn start(world: &World) -> Limiter {
-    let limiter = Limiter::default();
-    limiter.open(&world.auth, &world.store, at(0)).await.unwrap();
-    limiter
-}
 
 fn paid(budget: Option<Budget>) -> Limits {
     Limits { budget, ..Limits::default() }
@@ -25,11 +19,9 @@ async fn a_first_request_takes_what_is_there_and_a_second_finds_nothing() {
     let world = World::new(Limits::default()).await;
     let above = world.key(None, paid(day(800))).await;
     let below = world.key(Some(&above), paid(day(1_000))).await;
-    let limiter = start(&world).await;
+    let limiter = world.start().await;
     let draws = world.draws(&below);
-    let mut first = limiter.admit(&draws, 1, at(0)).unwrap();
-    // A quarter of it is granted, which is more than the least.
-    limiter.reserve(&mut first, OPEN, at(0)).unwrap();
+    let first = pay(&limiter, &world, &draws, OPEN).await.unwrap();
     let money = first.remaining().money.unwrap();
     assert_eq!((money.whose, money.reserved, money.remaining()), (LimitOwner::KeyAbove, 800, 0));
     for wanted in [OPEN, Reserve::exactly(1), Reserve::between(0, 5_000)] {
@@ -47,14 +39,13 @@ async fn a_first_request_takes_what_is_there_and_a_second_finds_nothing() {
     }
     let mut free = limiter.admit(&draws, 1, at(0)).unwrap();
     limiter.reserve(&mut free, Reserve::between(0, 0), at(0)).unwrap();
-    first.settle(None, Some(40));
+    first.settle(None, Some(40), false);
     limiter.write(&world.store, at(0)).await.unwrap();
-    let mut next = limiter.admit(&draws, 1, at(0)).unwrap();
-    limiter.reserve(&mut next, OPEN, at(0)).unwrap();
+    let next = pay(&limiter, &world, &draws, OPEN).await.unwrap();
     assert_eq!(next.remaining().money.unwrap().reserved, 760);
     // It costs more than was left: charged in full, and then there is nothing any more, but for
     // what is free.
-    next.settle(None, Some(2_000));
+    next.settle(None, Some(2_000), false);
     for wanted in [OPEN, Reserve::exactly(1)] {
         let mut late = limiter.admit(&draws, 1, at(0)).unwrap();
         let refused = limiter.reserve(&mut late, wanted, at(0)).unwrap_err();
@@ -64,34 +55,12 @@ async fn a_first_request_takes_what_is_there_and_a_second_finds_nothing() {
     let mut free = limiter.admit(&draws, 1, at(0)).unwrap();
     limiter.reserve(&mut free, Reserve::exactly(0), at(0)).unwrap();
     limiter.close(&world.store).await.unwrap();
-    let after = start(&world).await;
+    let after = world.start().await;
     assert_eq!(
         after.remaining(&draws, at(0)).money.unwrap().spent,
         2_040,
         "an overdraft is remembered"
     );
-}
-
-#[tokio::test]
-async fn the_least_of_a_reserve_has_to_be_granted() {
-    let world = World::new(Limits::default()).await;
-    let limiter = start(&world).await;
-    let key = world.key(None, paid(day(1_000))).await;
-    let draws = world.draws(&key);
-    world.faults.fail_every_write();
-    limiter.expect_key(&world.auth, &key, &world.store, at(0)).await;
-    let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
-    let refused = limiter.reserve(&mut permit, OPEN, at(0)).unwrap_err();
-    assert_eq!((refused.kind(), refused.retry_after_s()), (Kind::RateLimited, Some(1)));
-    assert!(
-        refused.detail().contains("is pending")
-            && refused.detail().contains("at least 0.00000001 USD"),
-        "{}",
-        refused.detail()
-    );
-    world.faults.clear();
-    limiter.write(&world.store, at(0)).await.unwrap();
-    limiter.reserve(&mut permit, OPEN, at(0)).unwrap();
 }
 
 #[tokio::test]
@@ -102,7 +71,7 @@ async fn a_budget_is_told_with_its_end_and_the_later_of_two() {
     })
     .await;
     let key = world.key(None, paid(day(500))).await;
-    let limiter = start(&world).await;
+    let limiter = world.start().await;
     let draws = world.draws(&key);
     let refused = |amount| {
         let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
@@ -154,7 +123,7 @@ fn what_is_released_was_never_taken() {
         drop(limiter.admit(&draws, 60, at(0)).unwrap());
         assert_eq!(limiter.remaining(&draws, at(0)), untouched);
     }
-    limiter.admit(&draws, 60, at(0)).unwrap().settle(Some(30), None);
+    limiter.admit(&draws, 60, at(0)).unwrap().settle(Some(30), None, false);
     let left = limiter.remaining(&draws, at(0));
     let tokens = left.counts[1].unwrap();
     assert_eq!(
@@ -170,7 +139,7 @@ fn refusals_name_limit_use_and_need() {
         limiter.admit(draws, tokens, at(0)).err().unwrap().error.detail().to_owned()
     };
     let rate = [draw("key_r", Limits { rpm: Some(1), ..Limits::default() })];
-    limiter.admit(&rate, 1, at(0)).unwrap().settle(None, None);
+    limiter.admit(&rate, 1, at(0)).unwrap().settle(None, None, false);
     assert_eq!(
         told(&rate, 1),
         "The limit of your key, 1 request a minute, is reached: 1 is used, \
@@ -180,7 +149,7 @@ fn refusals_name_limit_use_and_need() {
         whose: LimitOwner::KeyAbove,
         ..draw("key_t", Limits { tpm: Some(100), ..Limits::default() })
     }];
-    limiter.admit(&tokens, 30, at(0)).unwrap().settle(None, None);
+    limiter.admit(&tokens, 30, at(0)).unwrap().settle(None, None, false);
     let _held = limiter.admit(&tokens, 40, at(0)).unwrap();
     let words = "The limit of a key above yours, 100 tokens a minute, is reached: 30 are used, \
         40 are reserved by requests under way, and this request would reserve 31.";
@@ -213,13 +182,13 @@ async fn threads_never_share_a_remainder() {
         world.key(Some(&above), paid(day(60_000))).await,
         world.key(Some(&above), Limits::default()).await,
     ];
-    let limiter = Arc::new(start(&world).await);
+    let limiter = Arc::new(world.start().await);
     let (under_way, passed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let clients = keys.iter().map(|key| world.draws(key)).map(|draws| {
         let (limiter, under_way, passed) =
             (Arc::clone(&limiter), Arc::clone(&under_way), Arc::clone(&passed));
         std::thread::spawn(move || {
-            for _ in 0..2_000 {
+            while passed.load(Ordering::SeqCst) < 300 {
                 let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
                 // More than there is of any of them: who passes has all of the one above, or all of
                 // its own.
@@ -234,7 +203,7 @@ async fn threads_never_share_a_remainder() {
                     assert!(under_way.fetch_add(reserved, Ordering::SeqCst) + reserved <= 100_000);
                     passed.fetch_add(1, Ordering::SeqCst);
                     under_way.fetch_sub(reserved, Ordering::SeqCst);
-                    permit.settle(None, Some(3));
+                    permit.settle(None, Some(3), false);
                 }
             }
         })

@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::ledger::GRANT_AHEAD_BUDGETS;
 use super::*;
 use crate::auth::{Auth, Credential, Principal};
 use rerouter_base::error::Kind;
@@ -15,8 +14,8 @@ use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::secret::SecretBytes;
 use rerouter_store::fixtures;
 use rerouter_store::{
-    Budget, Faults, KeyRow, LimitOwner, Limits, Per, Store, UsageColumn, UsageKey, UsageQuery,
-    UsageSums, UserRow,
+    Budget, DataDir, Faults, KeyRow, LimitOwner, Limits, Opening, Per, Store, UsageColumn,
+    UsageKey, UsageQuery, UsageSums, UserRow,
 };
 
 pub(super) fn at(micros: i64) -> Timestamp {
@@ -48,8 +47,23 @@ pub(super) struct World {
 impl World {
     pub(super) async fn new(user: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).await.unwrap();
+        Self::on(dir, store, user).await
+    }
+
+    /// With a store that other processes use too.
+    pub(super) async fn shared() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::handed_over(dir.path(), Vec::new(), None);
+        let unlock =
+            |_: &Opening<'_>| Ok::<_, rerouter_store::StoreError>((SecretBytes::new([5; 32]), ()));
+        let (store, ()) = Store::open_in(data, unlock).await.unwrap();
+        Self::on(dir, store, Limits::default()).await
+    }
+
+    async fn on(dir: tempfile::TempDir, store: Store, user: Limits) -> Self {
         let faults = Faults::default();
-        let store = Store::open(dir.path()).await.unwrap().with_faults(faults.clone());
+        let store = store.with_faults(faults.clone());
         let auth = Auth::new(&SecretBytes::new([1; 32]), None, None, Duration::from_secs(60));
         auth.attach(&store).await.unwrap();
         let random = Random::seeded(5);
@@ -80,9 +94,9 @@ impl World {
     }
 
     /// The limiter of a process that starts now.
-    async fn start(&self) -> Limiter {
+    pub(super) async fn start(&self) -> Limiter {
         let limiter = Limiter::default();
-        limiter.open(&self.auth, &self.store, at(0)).await.unwrap();
+        limiter.open(&self.store, at(0)).await.unwrap();
         limiter
     }
 }
@@ -109,7 +123,7 @@ fn a_request_draws_on_all_or_on_none() {
         8,
         "the refused one took nothing"
     );
-    alone.settle(Some(10), None);
+    alone.settle(Some(10), None, false);
     drop(permit);
     let again = limiter.admit(std::slice::from_ref(&wide), 90, at(0)).unwrap();
     assert_eq!(
@@ -131,7 +145,7 @@ fn so_many_at_once_whatever_the_way_out() {
     let second = limiter.admit(&draws, 1, at(0)).unwrap();
     let refused = limiter.admit(&draws, 1, at(0)).err().unwrap();
     assert_eq!((refused.error.kind(), refused.error.retry_after_s()), (Kind::RateLimited, Some(1)));
-    first.settle(None, None);
+    first.settle(None, None, false);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _held = second;
         panic!("on demand");
@@ -162,13 +176,13 @@ async fn a_key_draws_on_those_above_it_and_on_its_user() {
     assert!(found.iter().zip(&sorted).all(|(a, b)| a.subject == b.subject));
     let limiter = Limiter::default();
     for _ in 0..5 {
-        limiter.admit(&found, 1, at(0)).unwrap().settle(None, None);
+        limiter.admit(&found, 1, at(0)).unwrap().settle(None, None, false);
     }
     assert!(limiter.admit(&found, 1, at(0)).is_err());
     let sibling = world.key(Some(&above), Limits::default()).await;
     let siblings = world.draws(&sibling);
     for _ in 0..5 {
-        limiter.admit(&siblings, 1, at(0)).unwrap().settle(None, None);
+        limiter.admit(&siblings, 1, at(0)).unwrap().settle(None, None, false);
     }
     assert!(
         limiter.admit(&siblings, 1, at(0)).is_err(),
@@ -178,98 +192,55 @@ async fn a_key_draws_on_those_above_it_and_on_its_user() {
     assert_eq!(world.draws(&free).len(), 1);
 }
 
+/// Reserves, after the hold that it takes is written.
+pub(super) async fn pay(
+    limiter: &Limiter,
+    world: &World,
+    draws: &[Draw],
+    wanted: Reserve,
+) -> Result<LimitPermit, Box<Error>> {
+    let mut permit = limiter.admit(draws, 1, at(0)).unwrap();
+    let mut reserved = limiter.reserve(&mut permit, wanted, at(0));
+    if permit.awaits_hold() {
+        limiter.write_waited_for(&world.store, at(0)).await.unwrap();
+        reserved = limiter.reserve(&mut permit, wanted, at(0));
+    }
+    reserved.map(|()| permit)
+}
+
 #[tokio::test]
-async fn a_crash_counts_the_grant_as_spent_and_a_leave_in_order_nothing() {
+async fn what_a_crash_holds_is_lost_and_a_leave_in_order_loses_nothing() {
     let world = World::new(Limits::default()).await;
-    let key = world.key(None, limits(1_000, day(10_000_000_000))).await;
+    let key = world.key(None, limits(1_000, day(1_000))).await;
     let draws = world.draws(&key);
     let limiter = world.start().await;
-    let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
+    let permit = pay(&limiter, &world, &draws, Reserve::exactly(400)).await.unwrap();
     assert!(permit.has_budget());
-    limiter.reserve(&mut permit, Reserve::exactly(400_000_000), at(0)).unwrap();
-    permit.settle(None, Some(100_000_000));
-
+    permit.settle(None, Some(100), true);
+    let money = |limiter: &Limiter| limiter.remaining(&draws, at(0)).money.unwrap();
     // As after SIGKILL: another process, the same store.
     let after = world.start().await;
-    let spent = |limiter: &Limiter| {
-        limiter.counted(&draws[0].subject).counts().account.as_ref().unwrap().spent()
-    };
-    assert_eq!(spent(&after), 500_000_000, "a twentieth was granted");
-    let mut permit = after.admit(&draws, 1, at(0)).unwrap();
-    let refused = after.reserve(&mut permit, Reserve::exactly(9_500_000_001), at(0)).unwrap_err();
+    assert_eq!((money(&after).spent, money(&after).lost), (0, 400));
+    let refused = pay(&after, &world, &draws, Reserve::exactly(601)).await.err().unwrap();
     assert_eq!((refused.kind(), refused.forbids_retry()), (Kind::InsufficientQuota, true));
-    after.write(&world.store, at(0)).await.unwrap();
-    // Far more than is granted: it comes alone.
-    after.reserve(&mut permit, Reserve::exactly(9_500_000_000), at(0)).unwrap();
-    permit.settle(None, Some(1));
+    assert!(refused.detail().contains("0.0000004 USD was held by processes that died"));
+    let permit = pay(&after, &world, &draws, Reserve::exactly(600)).await.unwrap();
+    permit.settle(None, Some(7), true);
     after.close(&world.store).await.unwrap();
     let mut permit = after.admit(&draws, 1, at(0)).unwrap();
-    assert_eq!(
-        after.reserve(&mut permit, Reserve::exactly(1), at(0)).unwrap_err().retry_after_s(),
-        Some(1),
-        "closed"
-    );
-
+    let refused = after.reserve(&mut permit, Reserve::exactly(1), at(0)).unwrap_err();
+    assert_eq!(refused.retry_after_s(), Some(1), "closed");
     let last = world.start().await;
-    assert_eq!(spent(&last), 500_000_001);
+    assert_eq!((money(&last).spent, money(&last).estimated, money(&last).lost), (7, 7, 400));
     assert!(world.dir.path().exists());
 }
 
-/// A process ended out of order just before midnight, when it had the first grant of the next day;
-/// the one after it lives to see that day and leaves in order.
 #[tokio::test]
-async fn a_grant_ahead_that_nobody_used_takes_no_spend_away() {
-    let (evening, midnight) = (at(28_795_000_000), at(28_800_000_000));
-    let world = World::new(Limits::default()).await;
-    let key = world.key(None, limits(1_000, day(10_000))).await;
-    let draws = world.draws(&key);
-    let first = Limiter::default();
-    first.open(&world.auth, &world.store, evening).await.unwrap();
-    let second = Limiter::default();
-    second.open(&world.auth, &world.store, evening).await.unwrap();
-    let mut permit = second.admit(&draws, 1, midnight).unwrap();
-    second.reserve(&mut permit, Reserve::exactly(9_000), midnight).unwrap();
-    permit.settle(None, Some(9_000));
-    second.close(&world.store).await.unwrap();
-    let third = Limiter::default();
-    third.open(&world.auth, &world.store, midnight).await.unwrap();
-    let counted = third.counted(&draws[0].subject);
-    assert_eq!(counted.counts().account.as_ref().unwrap().spent(), 9_000);
-}
-
-#[tokio::test]
-async fn a_request_that_no_budget_could_pay_makes_no_grant_larger() {
-    let world = World::new(Limits::default()).await;
-    let wide = world.key(None, limits(1_000, day(100_000_000_000))).await;
-    let narrow = world.key(Some(&wide), limits(1_000, day(10_000_000_000))).await;
-    let limiter = world.start().await;
-    let draws = world.draws(&narrow);
-    let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
-    // Within the wide budget, were it alone; both refuse the last.
-    for amount in [10_000_000_001, 50_000_000_000, u64::MAX] {
-        let refused = limiter.reserve(&mut permit, Reserve::exactly(amount), at(0)).unwrap_err();
-        assert_eq!(refused.kind(), Kind::InsufficientQuota);
-    }
-    limiter.write(&world.store, at(0)).await.unwrap();
-    let after = world.start().await;
-    for (key, twentieth) in [(&wide, 5_000_000_000), (&narrow, 500_000_000)] {
-        let counted = after.counted(&Subject::Key(key.id.clone()));
-        assert_eq!(
-            counted.counts().account.as_ref().unwrap().spent(),
-            twentieth,
-            "what a crash costs"
-        );
-    }
-}
-
-#[tokio::test]
-async fn without_a_durable_grant_nothing_is_spent() {
+async fn without_a_written_hold_nothing_is_spent() {
     let world = World::new(Limits::default()).await;
     let limiter = world.start().await;
-    world.faults.clear();
     let key = world.key(None, limits(1_000, day(1_000_000))).await;
     world.faults.fail_every_write();
-    limiter.expect_key(&world.auth, &key, &world.store, at(0)).await;
     let draws = world.draws(&key);
     let mut permit = limiter.admit(&draws, 1, at(0)).unwrap();
     let refused = limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap_err();
@@ -284,80 +255,59 @@ async fn without_a_durable_grant_nothing_is_spent() {
     limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
 }
 
+/// A request counts in the period in which it reserved, whenever it ends.
+#[tokio::test]
+async fn a_request_that_ends_on_the_next_day_counts_on_the_day_before() {
+    let (evening, midnight) = (at(28_795_000_000), at(28_800_000_000));
+    let world = World::new(Limits::default()).await;
+    let key = world.key(None, limits(1_000, day(1_000))).await;
+    let draws = world.draws(&key);
+    let limiter = world.start().await;
+    let reserve = async |amount, now| {
+        let mut permit = limiter.admit(&draws, 1, now).unwrap();
+        let _waits = limiter.reserve(&mut permit, Reserve::exactly(amount), now);
+        limiter.write_waited_for(&world.store, now).await.unwrap();
+        limiter.reserve(&mut permit, Reserve::exactly(amount), now).unwrap();
+        permit
+    };
+    let late = reserve(900, evening).await;
+    let early = reserve(1_000, midnight).await;
+    late.settle(None, Some(800), false);
+    early.settle(None, Some(3), false);
+    limiter.write(&world.store, midnight).await.unwrap();
+    let sums = world.store.spend_news(0, -1).await.unwrap().changed;
+    let spent: Vec<_> = sums.iter().map(|((_, day), sums)| (*day, sums.spent)).collect();
+    assert_eq!(spent, [(20_251_124, 800), (20_251_125, 3)]);
+}
+
 #[tokio::test]
 async fn idle_subjects_are_forgotten_and_budgets_are_not() {
     let world = World::new(Limits::default()).await;
     let limiter = world.start().await;
     let rated = world.key(None, limits(60, None)).await;
     let paid = world.key(None, limits(60, day(1_000))).await;
-    let gone = world.key(None, limits(60, day(1_000))).await;
-    for key in [&rated, &paid, &gone] {
-        limiter.expect_key(&world.auth, key, &world.store, at(0)).await;
-        let mut permit = limiter.admit(&world.draws(key), 1, at(0)).unwrap();
-        if permit.has_budget() {
-            limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
-        }
-        limiter.sweep(&world.auth, at(0));
-        assert!(limiter.counted.contains_key(&world.draws(key)[0].subject), "in use");
-        permit.settle(None, Some(7));
+    let draws = [&rated, &paid].map(|key| world.draws(key));
+    limiter.admit(&draws[0], 1, at(0)).unwrap().settle(None, None, false);
+    let permit = pay(&limiter, &world, &draws[1], Reserve::exactly(10)).await.unwrap();
+    limiter.sweep(at(0));
+    assert_eq!(limiter.subjects(), 2, "in use");
+    permit.settle(None, Some(7), false);
+    limiter.sweep(at(60_000_000));
+    assert_eq!(limiter.subjects(), 1, "not all is written");
+    for seconds in [61, 64, 67] {
+        limiter.write(&world.store, at(seconds * 1_000_000)).await.unwrap();
     }
-    world.store.revoke_key(&gone.id, at(0)).await.unwrap();
-    limiter.sweep(&world.auth, at(0));
-    assert_eq!(limiter.subjects(), 3, "their minute is not over");
-    limiter.sweep(&world.auth, at(60_000_000));
-    assert_eq!(limiter.subjects(), 1);
-    limiter.admit(&world.draws(&gone), 1, at(60_000_000)).unwrap().settle(None, None);
-    let spent =
-        limiter.counted(&Subject::Key(gone.id.clone())).counts().account.as_ref().unwrap().spent();
-    assert_eq!(spent, 7, "what was spent is remembered");
+    limiter.sweep(at(68_000_000));
+    assert_eq!(limiter.subjects(), 0);
+    let spent = || limiter.remaining(&draws[1], at(68_000_000)).money.unwrap().spent;
+    assert_eq!(spent(), 7, "what was spent is remembered");
+    let permit = pay(&limiter, &world, &draws[1], Reserve::exactly(10)).await.unwrap();
+    permit.settle(None, Some(5), false);
+    limiter.write(&world.store, at(70_000_000)).await.unwrap();
+    assert_eq!(world.store.spend_news(0, -1).await.unwrap().changed[0].1.spent, 12);
 }
 
-/// However many have a budget: who uses none of it costs nothing, but for the first grant and that
-/// of the next day.
-#[tokio::test]
-async fn work_on_budgets_is_by_those_that_are_used() {
-    const IDLE: usize = 100_000;
-    let world = World::new(Limits::default()).await;
-    let limiter = world.start().await;
-    let all: Vec<Draw> = (0..IDLE)
-        .map(|n| draw(&format!("key_{n}"), Limits { budget: day(1_000), ..Limits::default() }))
-        .collect();
-    all.iter().for_each(|draw| limiter.open_account(draw, at(0)));
-    assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), IDLE);
-    assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 0);
-    let pay = |draw: &Draw, now| {
-        let mut permit = limiter.admit(std::slice::from_ref(draw), 1, now).unwrap();
-        let paid = limiter.reserve(&mut permit, Reserve::exactly(200), now).is_ok();
-        permit.settle(None, Some(150));
-        paid
-    };
-    assert!(pay(&all[7], at(0)));
-    assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 1, "the one that was used");
-    assert_eq!(limiter.round(&world.store, at(0)).await.unwrap(), 0);
-    let key = world.key(None, limits(60, day(1_000))).await;
-    limiter.expect_key(&world.auth, &key, &world.store, at(0)).await;
-    assert!(pay(&world.draws(&key)[0], at(0)), "a new one waits for no round");
-    limiter.round(&world.store, at(0)).await.unwrap();
-    // Ten seconds before the end of the day, and after it: so many a round, and each of them once.
-    let mut looked = 0;
-    for now in [28_790_000_000, 28_801_000_000] {
-        for _ in 0..=IDLE / GRANT_AHEAD_BUDGETS / 2 {
-            let round = limiter.round(&world.store, at(now)).await.unwrap();
-            assert!(round <= GRANT_AHEAD_BUDGETS, "{round}");
-            looked += round;
-        }
-    }
-    assert_eq!(
-        (looked, limiter.round(&world.store, at(28_801_000_000)).await.unwrap()),
-        (IDLE + 1, 0)
-    );
-    assert!(
-        all.iter().step_by(997).all(|draw| pay(draw, at(28_802_000_000))),
-        "everybody has a first grant of the new day"
-    );
-}
-
-/// Threads that take in requests, beside one that sweeps and one that grants: nobody waits for
+/// Threads that take in requests, beside one that sweeps and one that writes: nobody waits for
 /// ever, and nothing goes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_never_go_over_together() {
@@ -384,14 +334,14 @@ async fn threads_never_go_over_together() {
                     running.fetch_sub(1, Ordering::SeqCst);
                     if paid && round % 3 > 0 {
                         spent.fetch_add(7, Ordering::SeqCst);
-                        permit.settle(None, Some(7));
+                        permit.settle(None, Some(7), false);
                     }
                 }
             })
         });
     let clients: Vec<_> = clients.collect();
     while !clients.iter().all(tokio::task::JoinHandle::is_finished) {
-        limiter.sweep(&world.auth, at(0));
+        limiter.sweep(at(0));
         limiter.write(&world.store, at(0)).await.unwrap();
     }
     for client in clients {
@@ -400,10 +350,13 @@ async fn threads_never_go_over_together() {
     // Two keys without one above them, each with a budget of its own; the third spends out of the
     // first's too.
     assert!((1..=2 * BUDGET).contains(&spent.load(Ordering::SeqCst)));
+    for seconds in [1, 4, 7] {
+        limiter.write(&world.store, at(seconds * 1_000_000)).await.unwrap();
+    }
     for key in &keys {
-        let counted = limiter.counted(&Subject::Key(key.id.clone()));
-        let counts = counted.counts();
-        assert!(counts.is_idle() && counts.account.as_ref().unwrap().spent() <= BUDGET);
+        assert!(limiter.counted(&Subject::Key(key.id.clone())).counts().is_idle());
+        let left = limiter.remaining(&world.draws(key), at(7_000_000));
+        assert!(left.money.unwrap().spent <= BUDGET);
     }
 }
 
@@ -425,7 +378,7 @@ proptest! {
                     open.push(permit);
                 }
             } else if let Some(permit) = open.pop() {
-                if step == 1 { permit.settle(Some(0), None) } else { drop(permit) }
+                if step == 1 { permit.settle(Some(0), None, false) } else { drop(permit) }
             }
             prop_assert!(open.len() as u64 <= most);
             let counted = limiter.counted(&draws[0].subject);

@@ -17,7 +17,7 @@ use rerouter_base::error::{Error, Result};
 use rerouter_base::id::RequestId;
 use rerouter_records::page::NoQuery;
 use rerouter_records::read::read;
-use rerouter_store::{Action, Change, Committed, Event, Store};
+use rerouter_store::{Action, Committed, Event, Store};
 
 /// The caller and the request of one call.
 #[derive(Clone, Copy)]
@@ -74,14 +74,6 @@ impl<'a> Call<'a> {
     /// Ends a mutation: answers once every gateway knows of it.
     pub(super) async fn commit<T>(&self, committed: &Committed, body: T) -> Result<Answer<T>> {
         let unconfirmed = self.app.store.acknowledge(committed.rev).await?;
-        for change in &committed.changes {
-            let (limits, store, now) = (&self.app.limits, &self.app.store, self.now());
-            match change {
-                Change::User(user) => limits.expect_user(&user.id, &user.limits, store, now).await,
-                Change::Key(key) => limits.expect_key(&self.app.auth, key, store, now).await,
-                _ => {}
-            }
-        }
         Ok(Answer { unconfirmed, ..Answer::from(body) })
     }
 }

@@ -23,7 +23,7 @@ pub struct CountedCall(Option<LimitPermit>);
 impl Drop for CountedCall {
     fn drop(&mut self) {
         if let Some(permit) = self.0.take() {
-            permit.settle(Some(0), Some(0));
+            permit.settle(Some(0), Some(0), false);
         }
     }
 }

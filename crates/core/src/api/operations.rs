@@ -57,7 +57,7 @@ use rerouter_records::routing::{
 };
 use rerouter_records::schema;
 use rerouter_records::status::{GatewayStatus, ProviderStatus};
-use rerouter_records::usage::{UsageList, UsageParameters};
+use rerouter_records::usage::{LostHoldRecord, Settlement, UsageList, UsageParameters};
 use rerouter_records::user::{NewUser, UserPatch, UserRecord};
 use rerouter_store::Action;
 
@@ -340,6 +340,13 @@ const ROUTER: &[Operation] = &[
     get("/v1/router/usage", Scope("replay"),
         call!(usage::get, query UsageParameters => 200 UsageList), "usage",
         "Usage by time, as far as the caller reaches"),
+    get("/v1/router/usage/lost", Scope("admin"),
+        call!(usage::lost => 200 Page<LostHoldRecord>), "listLostHolds",
+        "List what dead processes held of budgets; it counts until it is settled"),
+    patch("/v1/router/usage", Scope("admin"), As(Action::UsageSettle),
+        call!(usage::settle, body Settlement => 204), "settleUsage",
+        "Settle what dead processes held of a budget: a part was spent, the rest is given back")
+        .refuses(&[409]),
 ];
 
 #[rustfmt::skip]

@@ -2,17 +2,25 @@
 //! captures.
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 
 use super::call::{Answer, Call};
 use rerouter_access::limits::day;
 use rerouter_base::clock::rfc3339;
-use rerouter_base::error::{Error, Result};
-use rerouter_records::page::ListObject;
+use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::id::UserId;
+use rerouter_base::money::{dollars, nano_usd};
+use rerouter_records::page::{ListObject, Page};
 use rerouter_records::usage::{
-    LatencyQuantiles, UsageList, UsageParameters, UsageRecord, UsageSpan,
+    LatencyQuantiles, LostHoldObject, LostHoldRecord, Settlement, UsageList, UsageParameters,
+    UsageRecord, UsageSpan,
 };
-use rerouter_store::{LatencyCounts, UsageColumn, UsageGroup, UsageInterval, UsageQuery};
+use rerouter_store::{
+    Action, LatencyCounts, LostHold, UsageColumn, UsageGroup, UsageInterval, UsageQuery,
+};
 
+/// Most holds of dead processes in one answer.
+const LOST_HOLDS: usize = 1_000;
 /// Most values of one column in a filter.
 const USAGE_VALUES: usize = 20;
 
@@ -53,6 +61,56 @@ pub(super) async fn get(call: Call<'_>, query: UsageParameters) -> Result<Answer
     let data = groups.iter().map(|group| show(group, &group_by)).collect();
     let span = UsageSpan { since: since.map(Into::into), until: end.into() };
     Ok(UsageList { object: ListObject::It, data, has_more, next: None, span }.into())
+}
+
+/// `GET /v1/router/usage/lost`: what dead processes held of budgets, the latest first.
+pub(super) async fn lost(call: Call<'_>) -> Result<Answer<Page<LostHoldRecord>>> {
+    let found = call.app.store.lost_holds(LOST_HOLDS + 1).await?;
+    let record = |lost: LostHold| LostHoldRecord {
+        object: LostHoldObject::It,
+        period: period_text(lost.period),
+        held_usd: dollars(lost.held),
+        held_at: Timestamp::from_microsecond(lost.at).ok().map(Into::into),
+        gateway: Some(lost.name).filter(|name| !name.is_empty()),
+        subject: lost.subject,
+    };
+    let mut page = Page::of(found.into_iter().map(record).collect(), LOST_HOLDS, |_| String::new());
+    // What is settled leaves the list.
+    page.next = None;
+    Ok(page.into())
+}
+
+/// `PATCH /v1/router/usage`: settles what dead processes held of a budget.
+pub(super) async fn settle(call: Call<'_>, body: Settlement) -> Result<Answer<()>> {
+    let Settlement { subject, period, spent_usd } = body;
+    let Some(number) = period_number(&period) else {
+        return Err(Error::invalid("period", "period must be a day or a month, as in 2026-11."));
+    };
+    if !spent_usd.is_finite() || spent_usd < 0.0 {
+        return Err(Error::invalid("spent_usd", "spent_usd must be a sum of money."));
+    }
+    let kind = if subject.starts_with(UserId::PREFIX) { "user" } else { "key" };
+    let store = call.noting(Action::UsageSettle, kind, &subject);
+    if !store.settle_lost((subject, number), nano_usd(spent_usd)).await? {
+        let why = "Dead processes held less than spent_usd of this budget in this period.";
+        return Err(Error::new(Kind::Conflict, why).at("spent_usd"));
+    }
+    call.app.limits.refresh(&call.app.store, call.now()).await?;
+    Ok(().into())
+}
+
+/// A day as `yyyymmdd`, or a month as `yyyymm00`.
+fn period_number(text: &str) -> Option<i64> {
+    let (month, day) = text.split_at_checked("yyyy-mm".len())?;
+    let date: Date = format!("{month}{}", if day.is_empty() { "-01" } else { day }).parse().ok()?;
+    let number = i64::from(date.year()) * 10_000 + i64::from(date.month()) * 100;
+    Some(number + if day.is_empty() { 0 } else { i64::from(date.day()) })
+}
+
+fn period_text(number: i64) -> String {
+    let (year, month, day) = (number / 10_000, number / 100 % 100, number % 100);
+    let month = format!("{year:04}-{month:02}");
+    if day == 0 { month } else { format!("{month}-{day:02}") }
 }
 
 /// The values that columns are filtered by, each a comma-separated list.

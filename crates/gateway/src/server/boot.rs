@@ -151,7 +151,7 @@ pub(super) async fn prepare(
         variables,
     }));
     documents.bind(&app);
-    app.limits.open(&app.auth, &app.store, app.clock.now()).await?;
+    app.limits.open(&app.store, app.clock.now()).await?;
     let stored = reload::store_text_at_start(&app, &app.live().routing).await;
     stored.map_err(|error| BootError(error.to_string()))?;
     Ok(Gateway { app, writer, mock, takeover })

@@ -14,7 +14,7 @@ use log::{info, warn};
 use pingora::server::{Server, ShutdownWatch};
 use pingora::services::background::{BackgroundService, background_service};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::checkpoints;
 use super::tls::TlsIdentity;
@@ -137,15 +137,22 @@ async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
     done.ok()
 }
 
-/// Stores usage, and reserves parts of budgets before they are spent.
+/// Stores usage, and holds of budgets before they are drawn on.
 async fn write_usage(app: Arc<App>) {
     let mut failing = false;
+    let mut next = Instant::now();
     loop {
-        app.limits.due().await;
+        let is_waited_for = app.limits.due(next).await;
         let write = async {
             app.store.faults().pass(PanicPoint::Usage);
-            app.limits.write(&app.store, app.clock.now()).await
+            match is_waited_for {
+                true => app.limits.write_waited_for(&app.store, app.clock.now()).await,
+                false => app.limits.write(&app.store, app.clock.now()).await,
+            }
         };
+        if !is_waited_for {
+            next = Instant::now() + USAGE_WRITE_INTERVAL;
+        }
         match catch(&app, write).await {
             Some(Ok(())) => failing = false,
             failed => {
@@ -153,8 +160,7 @@ async fn write_usage(app: Arc<App>) {
                     warn!("spend and usage could not be stored, retrying: {error}");
                 }
                 failing = true;
-                // Without this pause each request that waits for a reservation would wake the task
-                // at once.
+                // Each request that waits for a hold would wake us at once.
                 tokio::time::sleep(USAGE_WRITE_INTERVAL).await;
             }
         }
@@ -214,7 +220,7 @@ async fn sweep_once(app: &App) {
         warn!("the last uses by other gateways could not be read: {error}");
     }
     sweep_audit(app).await;
-    app.limits.sweep(&app.auth, app.clock.now());
+    app.limits.sweep(app.clock.now());
     if let Err(error) = app.limits.trim(&app.store, app.clock.now()).await {
         warn!("old usage could not be deleted: {error}");
     }

@@ -15,7 +15,7 @@ use super::reaper::Reaper;
 use super::state::ClusterState;
 use crate::postgres::Database;
 use crate::sql::Transaction;
-use crate::{StoreError, attempts, spend_recalls};
+use crate::{StoreError, attempts, holders};
 use rerouter_base::clock::since_boot;
 
 /// Time between two reads of the rows while a change waits and no gateway sends a notification.
@@ -217,8 +217,10 @@ impl Acknowledger {
         self.shared.twin.store(twin.map(|twin| twin.name.clone().into()));
         for (id, renewals) in dead {
             let name = others.iter().find(|other| other.id == id).map(|other| other.name.clone());
-            let delete =
-                move |transaction: &Transaction<'_>| peers::delete_dead(transaction, &id, renewals);
+            let delete = move |transaction: &Transaction<'_>| {
+                let is_deleted = peers::delete_dead(transaction, &id, renewals)?;
+                holders::end_dead_holders(transaction).map(|()| is_deleted)
+            };
             if self.worker.write_beside(delete).await? {
                 log::warn!("the gateway {} is gone", name.unwrap_or_default());
             }
@@ -230,6 +232,6 @@ impl Acknowledger {
 /// Deletes rows that nobody reads any more.
 fn upkeep(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     change_log::prune(transaction)?;
-    spend_recalls::forget_recalls(transaction)?;
+    holders::end_dead_holders(transaction)?;
     attempts::trim(transaction, ATTEMPTS_KEPT)
 }

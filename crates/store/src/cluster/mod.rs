@@ -181,6 +181,12 @@ impl Cluster {
         &self.shared.identity.process
     }
 
+    /// The names of this process and of its machine.
+    pub(super) fn names(&self) -> (String, String) {
+        let identity = &self.shared.identity;
+        (identity.process.clone(), identity.name.clone())
+    }
+
     /// Ends the lease and takes this gateway off the list, so that no change waits for it.
     pub(super) async fn leave(&self) -> Result<(), StoreError> {
         self.stopping.send_replace(true);

@@ -21,9 +21,9 @@ use crate::steps::{Base, tests::first_step};
 use crate::tests::steps::columns_of;
 use crate::tests::{Bed, suite};
 use crate::{
-    BatchNumber, BudgetGrant, BudgetShare, DataDir, Faults, Opening, SpendWish, Store, StoreError,
-    StoreUrl, UsageBatch, UsageInterval, UsageKey, UsageQuery, UsageSums, WrappedRootKey,
-    check_takeover, usage_interval_start,
+    BatchNumber, DataDir, Faults, HoldWrite, Opening, Store, StoreError, StoreUrl, UsageBatch,
+    UsageInterval, UsageKey, UsageQuery, UsageSums, WrappedRootKey, check_takeover,
+    usage_interval_start,
 };
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::{Random, UserId};
@@ -73,8 +73,8 @@ async fn session<T: Send + 'static>(
     url: &str,
     work: impl FnOnce(&mut Session) -> T + Send + 'static,
 ) -> T {
-    let url = PostgresUrl::parse(url).unwrap();
-    let run = move || work(&mut Session::new(&url, PATIENCE).unwrap());
+    let target = PostgresUrl::parse(url).unwrap();
+    let run = move || work(&mut Session::new(&target, PATIENCE).unwrap());
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
@@ -143,10 +143,10 @@ async fn a_batch_of_usage_that_is_written_again_counts_once() {
         [(1, batch(7, 1, 1)), (3, batch(7, 2, 2)), (7, batch(8, 1, 4)), (15, batch(7, 3, 8))]
     {
         faults.lose_answers(1);
-        store.write_spend_and_usage(Vec::new(), batch.clone()).await.unwrap_err();
+        store.write_spend(0, Vec::new(), batch.clone()).await.unwrap_err();
         faults.fail_writes(1);
-        store.write_spend_and_usage(Vec::new(), batch.clone()).await.unwrap_err();
-        store.write_spend_and_usage(Vec::new(), batch.clone()).await.unwrap();
+        store.write_spend(0, Vec::new(), batch.clone()).await.unwrap_err();
+        store.write_spend(0, Vec::new(), batch.clone()).await.unwrap();
         assert_eq!(total(UsageInterval::Day).await, wanted);
         // The sums by hour are batches of another writer.
         let number = batch.number.map(|number| BatchNumber { writer: -number.writer, ..number });
@@ -161,43 +161,38 @@ async fn a_batch_of_usage_that_is_written_again_counts_once() {
     // The numbers of processes that ended long ago are deleted.
     let old = "UPDATE usage_batches SET at = at - 41 * 86400000000::bigint WHERE writer <> 7";
     servers::run(&bed.url, old).await;
-    store.trim_shares(0, 0).await.unwrap();
+    store.trim_spend(0, 0, 0).await.unwrap();
     assert_eq!(servers::run(&bed.url, "SELECT writer FROM usage_batches").await, ["7"]);
 }
 
 #[tokio::test]
-async fn a_grant_whose_answer_was_lost_is_no_others() {
+async fn a_hold_whose_answer_was_lost_is_held_once() {
     let bed = PostgresBed::new().await;
     let faults = Faults::default();
     let store = bed.open().await.with_faults(faults.clone());
-    let ask = async |holder, held, wanted, least| {
-        let share = BudgetShare { holder, held, wanted, least, budget: 100, others: None };
-        let (subject, period) = ("key_1".into(), 20_261_101);
-        let wish = SpendWish { subject, period, share, recalls: false, reserved: 0 };
-        Ok::<_, StoreError>(store.write_spend_and_usage(vec![wish], Vec::new()).await?[0])
-    };
-    let grant = |held, others| BudgetGrant { held, others, reserved: 0 };
-    faults.lose_answers(2);
-    ask(1, 0, 60, 0).await.unwrap_err();
-    ask(1, 0, 70, 0).await.unwrap_err();
-    // The caller does not know of its grants.
-    assert_eq!(ask(1, 0, 50, 0).await.unwrap(), grant(50, 0));
-    assert_eq!(ask(2, 0, 60, 0).await.unwrap(), grant(50, 50));
-    // The holder gives back a part, but the answer is lost.
-    faults.lose_answers(1);
-    ask(1, 50, 10, 10).await.unwrap_err();
-    assert_eq!(ask(2, 50, 90, 5).await.unwrap(), grant(90, 10));
-    assert_eq!(ask(1, 10, 30, 10).await.unwrap(), grant(10, 90));
-    // There is no answer because the write did not happen.
-    faults.fail_writes(1);
-    ask(2, 90, 5, 5).await.unwrap_err();
-    assert_eq!(ask(2, 5, 5, 5).await.unwrap(), grant(5, 10));
-    assert_eq!(store.spend(0).await.unwrap()[0].counted, 15);
-    let left = async || servers::run(&bed.url, "SELECT * FROM spend_shares").await.len();
-    for (month, day, kept) in [(20_261_100, 20_261_101, 2), (20_261_100, 20_261_102, 0)] {
-        store.trim_shares(month, day).await.unwrap();
-        assert_eq!(left().await, kept, "{day}");
+    for holder in [1, 2] {
+        store.open_holder(holder, 0).await.unwrap();
     }
+    let write = async |holder, spent, held, least| {
+        let key = ("key_1".to_owned(), 20_261_101);
+        let hold = HoldWrite { key, spent, estimated: 0, held, least, budget: 100 };
+        let written = store.write_spend(holder, vec![hold], Vec::new()).await?.unwrap();
+        Ok::<_, StoreError>((written[0].held, written[0].others.total()))
+    };
+    faults.lose_answers(2);
+    write(1, 0, 60, 0).await.unwrap_err();
+    write(1, 0, 70, 0).await.unwrap_err();
+    // The one who asked knows of nothing.
+    assert_eq!(write(1, 0, 50, 0).await.unwrap(), (50, 0));
+    assert_eq!(write(2, 0, 60, 0).await.unwrap(), (50, 50));
+    // What it spends and gives back, though nobody hears of it.
+    faults.lose_answers(1);
+    write(1, 10, 5, 5).await.unwrap_err();
+    assert_eq!(write(2, 0, 90, 5).await.unwrap(), (85, 15));
+    faults.lose_answers(1);
+    store.close_holder(1).await.unwrap_err();
+    store.close_holder(1).await.unwrap();
+    assert_eq!(write(2, 0, 100, 0).await.unwrap(), (90, 10));
 }
 
 #[tokio::test]

@@ -6,10 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::*;
-use crate::spend::SpendRow;
+use crate::sql::params;
 use crate::{
-    BudgetGrant, BudgetShare, LatencyCounts, SpendWish, UsageInterval, UsageOrder,
-    usage_interval_start,
+    Hold, HoldWrite, LatencyCounts, OthersSpend, UsageInterval, UsageOrder, usage_interval_start,
 };
 
 /// Usage at noon of a day.
@@ -60,7 +59,7 @@ pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
             (usage_of("2026-11-02", "usr_Bob", "openai/gpt-5", false), 8),
         ];
         let usage = usage.map(|(key, requests)| (key, sums(requests)));
-        store.write_spend_and_usage(Vec::new(), usage.to_vec()).await.unwrap();
+        store.write_spend(0, Vec::new(), usage.to_vec()).await.unwrap();
     }
     let all = || UsageQuery { until: 20_261_103, limit: 10, ..UsageQuery::default() };
     let by = |group_by: &[UsageColumn]| UsageQuery { group_by: group_by.to_vec(), ..all() };
@@ -104,9 +103,9 @@ pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     }
     let one_day = UsageQuery { since: 20_261_101, until: 20_261_102, ..all() };
     assert_eq!(groups(&store, one_day).await, [named(&[], 2, 4)]);
-    store.trim_spend_and_usage(0, 20_261_102).await.unwrap();
+    store.trim_spend(0, 0, 20_261_102).await.unwrap();
     assert_eq!(groups(&store, all()).await, [named(&[], 24, 0)]);
-    store.trim_spend_and_usage(0, 20_261_103).await.unwrap();
+    store.trim_spend(0, 0, 20_261_103).await.unwrap();
     assert_eq!(groups(&store, all()).await, [named(&[], 0, 0)]);
     assert_eq!(groups(&store, by(&[User])).await, []);
 }
@@ -190,69 +189,94 @@ pub(crate) async fn a_sum_stops_at_its_bound(bed: &impl Bed) {
     for (nano, expected) in [(most - 1, most - 1), (1, most), (u64::MAX, most)] {
         let added = UsageSums { nano, requests: 1, ..UsageSums::default() };
         let usage = vec![(usage_of("2026-11-01", "usr_ann", "m", false), added)];
-        store.write_spend_and_usage(Vec::new(), usage).await.unwrap();
+        store.write_spend(0, Vec::new(), usage).await.unwrap();
         let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
         assert_eq!(store.usage(query).await.unwrap()[0].own.nano, expected);
     }
 }
 
-pub(crate) async fn spend_is_replaced_with_its_usage_or_not_at_all(bed: &impl Bed) {
+const PERIOD: i64 = 20_261_101;
+
+fn hold(subject: &str, spent: u64, held: u64, least: u64) -> HoldWrite {
+    HoldWrite { key: (subject.into(), PERIOD), spent, estimated: 0, held, least, budget: 100 }
+}
+
+/// Writes one hold; what is held, what others spent, what they hold, and what is lost.
+async fn write(store: &Store, holder: i64, hold: HoldWrite) -> Option<[u64; 4]> {
+    let written = store.write_spend(holder, vec![hold], Vec::new()).await.unwrap()?;
+    let Hold { held, others: OthersSpend { spent, held: theirs, lost, .. } } = written[0];
+    Some([held, spent, theirs, lost])
+}
+
+pub(crate) async fn holds_are_written_with_usage_or_not_at_all(bed: &impl Bed) {
     let faults = Faults::default();
     let store = bed.open().await.with_faults(faults.clone());
-    let row = |subject: &str, period: i64, counted: u64| SpendRow {
-        subject: subject.into(),
-        period,
-        counted,
-    };
-    let wish = |subject: &str, period: i64, counted: u64| SpendWish {
-        subject: subject.into(),
-        period,
-        share: BudgetShare {
-            wanted: counted,
-            budget: u64::MAX,
-            others: Some(0),
-            ..BudgetShare::default()
-        },
-        recalls: false,
-        reserved: 0,
-    };
+    store.open_holder(1, 0).await.unwrap();
     let usage = || vec![(usage_of("2026-11-01", "usr_ann", "m", false), sums(1))];
-    store.write_spend_and_usage(vec![wish("key_1", 20_261_101, 7)], usage()).await.unwrap();
+    store.write_spend(1, vec![hold("key_1", 7, 0, 0)], usage()).await.unwrap().unwrap();
     faults.fail_writes(1);
-    store.write_spend_and_usage(vec![wish("key_1", 20_261_101, 99)], usage()).await.unwrap_err();
+    store.write_spend(1, vec![hold("key_1", 99, 0, 0)], usage()).await.unwrap_err();
     let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
     assert_eq!(groups(&store, query).await, [(Vec::new(), 1, 0)]);
-    assert_eq!(store.spend(0).await.unwrap(), [row("key_1", 20_261_101, 7)]);
-    let next =
-        vec![wish("key_1", 20_261_101, 9), wish("key_1", 20_261_100, 9), wish("usr_1", 1, 5)];
-    store.write_spend_and_usage(next, Vec::new()).await.unwrap();
-    let spend = async |since: i64| {
-        let mut rows = store.spend(since).await.unwrap();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.period));
-        rows
+    let spent = async |after: i64| store.spend_news(2, after).await.unwrap();
+    let first = spent(-1).await;
+    let of = |subject: &str, spent| {
+        ((subject.to_owned(), PERIOD), OthersSpend { spent, ..OthersSpend::default() })
     };
-    let month = [row("key_1", 20_261_101, 9), row("key_1", 20_261_100, 9)];
-    assert_eq!(spend(2).await, month);
-    store.trim_spend_and_usage(20_261_101, 0).await.unwrap();
-    assert_eq!(spend(0).await, month[..1]);
+    assert_eq!((first.is_holder, &first.changed), (false, &vec![of("key_1", 7)]));
+    store.write_spend(1, vec![hold("usr_1", 5, 0, 0)], Vec::new()).await.unwrap();
+    let next = spent(first.rev).await;
+    assert_eq!(next.changed, [of("usr_1", 5)]);
+    assert_eq!(spent(next.rev).await.changed, []);
+    // In order it ends with the sums of all, once.
+    store.close_holder(1).await.unwrap();
+    store.close_holder(1).await.unwrap();
+    assert_eq!(spent(next.rev).await.changed, [of("key_1", 7), of("usr_1", 5)]);
+    store.open_holder(3, 0).await.unwrap();
+    store.write_spend(3, vec![hold("key_1", 2, 9, 0)], Vec::new()).await.unwrap();
+    store.trim_spend(20_261_100, PERIOD, 0).await.unwrap();
+    assert_eq!(store.open_holder(4, 0).await.unwrap().changed.len(), 2);
+    store.trim_spend(20_261_100, PERIOD + 1, 0).await.unwrap();
+    assert_eq!(store.open_holder(4, 0).await.unwrap().changed[0], of("key_1", 7));
+    store.trim_spend(20_261_200, 0, 0).await.unwrap();
+    assert_eq!(store.open_holder(4, 0).await.unwrap().changed, []);
 }
 
 pub(crate) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Bed) {
-    let store = bed.open().await;
-    let ask = async |holder, held, wanted, least| {
-        let share = BudgetShare { holder, held, wanted, least, budget: 100, others: None };
-        let (subject, period) = ("key_1".into(), 20_261_101);
-        let wish = SpendWish { subject, period, share, recalls: false, reserved: 0 };
-        store.write_spend_and_usage(vec![wish], Vec::new()).await.unwrap()[0]
-    };
-    // Two processes; each says what it holds.
-    assert_eq!(ask(1, 0, 60, 0).await, BudgetGrant { held: 60, others: 0, reserved: 0 });
-    assert_eq!(ask(2, 0, 60, 0).await, BudgetGrant { held: 40, others: 60, reserved: 0 });
-    assert_eq!(ask(1, 60, 100, 10).await, BudgetGrant { held: 60, others: 40, reserved: 0 });
+    let faults = Faults::default();
+    let store = bed.open().await.with_faults(faults.clone());
+    assert_eq!(write(&store, 1, hold("key_1", 0, 60, 0)).await, None, "nobody knows of it");
+    for holder in [1, 2] {
+        add_holder(&store, holder).await;
+    }
+    assert_eq!(write(&store, 1, hold("key_1", 0, 60, 0)).await, Some([60, 0, 0, 0]));
+    assert_eq!(write(&store, 2, hold("key_1", 0, 60, 0)).await, Some([40, 0, 60, 0]));
+    let wanted = store.spend_news(1, 0).await.unwrap().wanted;
+    assert_eq!(wanted, [("key_1".to_owned(), PERIOD)]);
+    // What is written again is there once.
+    for _ in 0..2 {
+        assert_eq!(write(&store, 1, hold("key_1", 20, 60, 10)).await, Some([40, 0, 40, 0]));
+    }
     // The first gives back what it does not use, and the second has room.
-    assert_eq!(ask(1, 60, 10, 10).await, BudgetGrant { held: 10, others: 40, reserved: 0 });
-    assert_eq!(ask(2, 40, 90, 40).await, BudgetGrant { held: 90, others: 10, reserved: 0 });
-    // Spend beyond the budget counts.
-    assert_eq!(ask(1, 10, 10, 25).await, BudgetGrant { held: 25, others: 90, reserved: 0 });
-    assert_eq!(store.spend(0).await.unwrap()[0].counted, 115);
+    assert_eq!(write(&store, 1, hold("key_1", 20, 10, 10)).await, Some([10, 0, 40, 0]));
+    assert_eq!(write(&store, 2, hold("key_1", 5, 90, 40)).await, Some([65, 20, 10, 0]));
+    // What is reserved is held also beyond the budget.
+    assert_eq!(write(&store, 1, hold("key_1", 20, 25, 25)).await, Some([25, 5, 65, 0]));
+    // One dies: what it spent stays spent, and what it held is lost, until it is there again.
+    store.end_other_holders(2).await.unwrap();
+    assert_eq!(write(&store, 2, hold("key_1", 5, 1, 1)).await, Some([1, 20, 0, 25]));
+    assert_eq!(write(&store, 1, hold("key_1", 21, 0, 0)).await, None);
+    add_holder(&store, 1).await;
+    assert_eq!(write(&store, 1, hold("key_1", 21, 30, 0)).await, Some([30, 5, 1, 0]));
+    store.close_holder(1).await.unwrap();
+    assert_eq!(write(&store, 2, hold("key_1", 5, 90, 0)).await, Some([74, 21, 0, 0]));
+}
+
+/// Adds a process beside the others.
+async fn add_holder(store: &Store, holder: i64) {
+    let add = move |transaction: &Transaction<'_>| {
+        let add = "INSERT INTO holders (holder, process, name) VALUES (?1, '', '')";
+        transaction.execute(add, &params![holder])
+    };
+    store.write(add).await.unwrap();
 }

@@ -133,9 +133,7 @@ async fn usage_beyond_measure_holds_nothing_up() {
         limiter.used(key, &sums);
         limiter.write(&world.store, at(0)).await.unwrap();
     }
-    limiter.expect_key(&world.auth, &paid, &world.store, at(0)).await;
-    let mut permit = limiter.admit(&world.draws(&paid), 1, at(0)).unwrap();
-    limiter.reserve(&mut permit, Reserve::exactly(10), at(0)).unwrap();
+    drop(pay(&limiter, &world, &world.draws(&paid), Reserve::exactly(10)).await.unwrap());
     let query = UsageQuery { until: i64::MAX, limit: 10, ..UsageQuery::default() };
     let sum = world.store.usage(query).await.unwrap()[0].own;
     assert_eq!(sum.requests, 3);

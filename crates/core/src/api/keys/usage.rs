@@ -62,7 +62,10 @@ fn of_money(money: BudgetStatus) -> BudgetUsage {
         limit_usd: dollars(money.budget.nano),
         per: money.budget.per,
         spent_usd: dollars(money.spent),
+        estimated_usd: dollars(money.estimated),
         reserved_usd: dollars(money.reserved),
+        held_usd: dollars(money.held),
+        lost_usd: dollars(money.lost),
         remaining_usd: dollars(money.remaining()),
         resets_at: money.resets_at.into(),
     }

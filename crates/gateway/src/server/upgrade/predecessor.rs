@@ -105,8 +105,10 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
 
 /// Ends the sharing of budgets, because no other process draws on them any more.
 async fn draw_alone(app: &App) {
-    if let Err(error) = app.limits.stop_sharing(&app.store, app.clock.now()).await {
-        warn!("budgets are granted in small parts until the next start: {error}");
+    if let Err(error) = app.limits.draw_alone(&app.store).await {
+        warn!(
+            "what the process before this one held of budgets is held until the next start: {error}"
+        );
     }
 }
 
@@ -209,7 +211,8 @@ async fn prepare(app: &App, before: Option<u32>) -> Result<(), String> {
         return Err("revocations are not durable yet: see the log".to_owned());
     }
     app.store.freeze().await.map_err(|error| error.to_string())?;
-    app.limits.share(&app.store).await.map_err(|error| error.to_string())
+    app.limits.set_shared(true);
+    Ok(())
 }
 
 /// Lets the new process serve from here on.

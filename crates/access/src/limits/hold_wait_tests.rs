@@ -1,26 +1,18 @@
-//! Requests that wait for a grant, where gateways share a store.
+//! Requests that wait for a hold.
 
 use std::time::Instant;
 
-use super::reserve::GRANT_WAIT;
-use super::tests::{World, at, day};
+use super::reserve::HOLD_WAIT;
+use super::tests::{World, at, day, pay};
 use super::*;
 use rerouter_base::clock::Clock;
 use rerouter_base::error::Kind;
 use rerouter_store::{KeyRow, Limits};
 
-/// The limiter of one of several gateways.
-async fn shared(world: &World) -> Limiter {
-    let limiter = Limiter::default();
-    limiter.open(&world.auth, &world.store, at(0)).await.unwrap();
-    limiter.carried.shared.store(true, Ordering::Relaxed);
-    limiter
-}
-
 /// Writes whenever something is due, as the service does.
 async fn keep_writing(limiter: &Limiter, world: &World) {
     loop {
-        limiter.due().await;
+        limiter.due(tokio::time::Instant::now() + USAGE_WRITE_INTERVAL).await;
         _ = limiter.write(&world.store, at(0)).await;
     }
 }
@@ -29,51 +21,49 @@ async fn paid(world: &World, nano: NanoUsd) -> KeyRow {
     world.key(None, Limits { budget: day(nano), ..Limits::default() }).await
 }
 
-/// A request that is let in, and told that its budget lacks a grant.
+/// A request that is let in, and told that its budget lacks a hold.
 fn lacking(limiter: &Limiter, draws: &[Draw], wanted: Reserve) -> LimitPermit {
     let mut permit = limiter.admit(draws, 1, at(0)).unwrap();
     let refused = limiter.reserve(&mut permit, wanted, at(0)).unwrap_err();
     assert_eq!((refused.kind(), refused.retry_after_s()), (Kind::RateLimited, Some(1)));
-    assert!(permit.awaits_grant());
+    assert!(permit.awaits_hold());
     permit
 }
 
 #[tokio::test]
-async fn a_request_waits_for_a_grant_that_covers_it() {
+async fn a_request_waits_for_a_hold_that_covers_it() {
     let world = World::new(Limits::default()).await;
-    let limiter = shared(&world).await;
+    let limiter = world.start().await;
     let above = paid(&world, 900).await;
     let key = world.key(Some(&above), Limits { budget: day(500), ..Limits::default() }).await;
     let draws = world.draws(&key);
     let clock = Clock::manual(at(0));
-    // The first of a new budget, then one larger than the grant at hand, then all that is left.
-    for (wanted, took) in [
-        (Reserve::exactly(10), 10),
-        (Reserve::exactly(300), 300),
-        (Reserve { least: 1, most: 5_000 }, 500 - 10 - 300),
-    ] {
+    // The first of a new budget, then one larger than the hold.
+    for (wanted, took) in [(Reserve::exactly(10), 10), (Reserve::exactly(300), 300)] {
         let mut permit = lacking(&limiter, &draws, wanted);
         tokio::select! {
-            granted = limiter.reserve_granted(&mut permit, wanted, &clock) => granted.unwrap(),
+            held = limiter.reserve_held(&mut permit, wanted, &clock) => held.unwrap(),
             () = keep_writing(&limiter, &world) => {}
         }
         for held in &permit.held {
             assert_eq!(held.money.unwrap().1, took);
-            assert_eq!(held.counted.counts().account().unwrap().ahead(), 0, "it is granted");
         }
-        permit.settle(None, Some(took));
+        permit.settle(None, Some(took), false);
     }
+    let rest = pay(&limiter, &world, &draws, Reserve { least: 1, most: 5_000 }).await.unwrap();
+    assert_eq!(rest.held[0].money.unwrap().1, 500 - 10 - 300);
+    rest.settle(None, None, false);
     let mut late = limiter.admit(&draws, 1, at(0)).unwrap();
     let refused = limiter.reserve(&mut late, Reserve::exactly(1), at(0)).unwrap_err();
     assert_eq!(refused.kind(), Kind::InsufficientQuota);
-    assert!(!late.awaits_grant(), "nothing is waited for that will not come");
+    assert!(!late.awaits_hold(), "nothing is waited for that will not come");
 }
 
 #[tokio::test]
 async fn of_two_gateways_neither_spends_what_the_other_holds() {
     const BUDGET: NanoUsd = 10_000;
-    let world = World::new(Limits::default()).await;
-    let gateways = [shared(&world).await, shared(&world).await];
+    let world = World::shared().await;
+    let gateways = [world.start().await, world.start().await];
     let key = paid(&world, BUDGET).await;
     let draws = world.draws(&key);
     let clock = Clock::manual(at(0));
@@ -82,14 +72,14 @@ async fn of_two_gateways_neither_spends_what_the_other_holds() {
         let wanted = Reserve::exactly(170);
         let Ok(mut permit) = limiter.admit(&draws, 1, at(0)) else { return 0 };
         let mut done = limiter.reserve(&mut permit, wanted, at(0));
-        if permit.awaits_grant() {
-            done = limiter.reserve_granted(&mut permit, wanted, &clock).await;
+        if permit.awaits_hold() {
+            done = limiter.reserve_held(&mut permit, wanted, &clock).await;
         }
         if done.is_err() {
             return 0;
         }
         tokio::task::yield_now().await;
-        permit.settle(None, Some(170));
+        permit.settle(None, Some(170), false);
         170
     };
     let all = futures::future::join_all((0..100).map(|n| one(n % 2)));
@@ -104,35 +94,28 @@ async fn of_two_gateways_neither_spends_what_the_other_holds() {
 #[tokio::test]
 async fn a_wait_ends_and_while_the_store_fails_there_is_none() {
     let world = World::new(Limits::default()).await;
-    let limiter = shared(&world).await;
+    let limiter = world.start().await;
     let key = paid(&world, 1_000).await;
     let draws = world.draws(&key);
     let (clock, wanted) = (Clock::manual(at(0)), Reserve::exactly(10));
     // Nobody writes.
     let mut permit = lacking(&limiter, &draws, wanted);
     let began = Instant::now();
-    let refused = limiter.reserve_granted(&mut permit, wanted, &clock).await.unwrap_err();
+    let refused = limiter.reserve_held(&mut permit, wanted, &clock).await.unwrap_err();
     assert_eq!((refused.kind(), refused.retry_after_s()), (Kind::RateLimited, Some(1)));
     assert!(refused.detail().contains("is pending"), "{}", refused.detail());
-    assert!(began.elapsed() >= GRANT_WAIT);
+    assert!(began.elapsed() >= HOLD_WAIT);
 
     world.faults.fail_every_write();
     limiter.write(&world.store, at(0)).await.unwrap_err();
     let mut permit = lacking(&limiter, &draws, wanted);
     let began = Instant::now();
-    let refused = limiter.reserve_granted(&mut permit, wanted, &clock).await.unwrap_err();
+    let refused = limiter.reserve_held(&mut permit, wanted, &clock).await.unwrap_err();
     assert_eq!((refused.kind(), refused.retry_after_s()), (Kind::Unavailable, Some(1)));
     assert!(refused.detail().contains("store is unavailable"), "{}", refused.detail());
-    assert!(began.elapsed() < GRANT_WAIT);
+    assert!(began.elapsed() < HOLD_WAIT);
 
     world.faults.clear();
     limiter.write(&world.store, at(0)).await.unwrap();
     limiter.reserve(&mut permit, wanted, at(0)).unwrap();
-    // Alone no gateway waits.
-    let alone = Limiter::default();
-    alone.open(&world.auth, &world.store, at(0)).await.unwrap();
-    let other = paid(&world, 1_000).await;
-    let mut permit = alone.admit(&world.draws(&other), 1, at(0)).unwrap();
-    alone.reserve(&mut permit, wanted, at(0)).unwrap_err();
-    assert!(!permit.awaits_grant());
 }

@@ -1,0 +1,41 @@
+//! Processes that may spend budgets: their rows, and the number of each write to the tables of spend.
+
+use super::StoreError;
+use super::sql::{Transaction, params};
+
+/// The number of the next write.
+pub(super) fn next_rev(transaction: &Transaction<'_>) -> Result<i64, StoreError> {
+    let next = "UPDATE state SET spend_rev = spend_rev + 1 RETURNING spend_rev";
+    Ok(transaction.int(next, &[])?.unwrap_or(0))
+}
+
+pub(super) fn is_holder(transaction: &Transaction<'_>, holder: i64) -> Result<bool, StoreError> {
+    transaction.exists("SELECT 1 FROM holders WHERE holder = ?1", &params![holder])
+}
+
+/// Ends processes that died. What they hold is lost.
+pub(super) fn end_holders(
+    transaction: &Transaction<'_>,
+    which: &str,
+    holder: i64,
+) -> Result<(), StoreError> {
+    let rev = next_rev(transaction)?;
+    let lost = format!(
+        "UPDATE holds SET rev = ?2
+         WHERE held > 0 AND holder IN (SELECT holder FROM holders WHERE {which})"
+    );
+    transaction.execute(&lost, &params![holder, rev])?;
+    transaction.execute(&format!("DELETE FROM holders WHERE {which}"), &params![holder])?;
+    Ok(())
+}
+
+/// Ends the processes of gateways that are no longer on the list.
+pub(super) fn end_dead_holders(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+    let dead = "process NOT IN (SELECT process FROM gateways) AND ?1 = 0";
+    let any = format!("SELECT 1 FROM holders WHERE {dead}");
+    if transaction.exists(&any, &params![0i64])? {
+        end_holders(transaction, dead, 0)
+    } else {
+        Ok(())
+    }
+}
