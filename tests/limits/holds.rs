@@ -76,7 +76,7 @@ async fn what_a_killed_gateway_held_is_listed_until_it_is_settled() {
         let body = json!({"subject": key.id, "period": listed[0]["period"], "spent_usd": usd});
         gateway.manage("PATCH", "/v1/router/usage", by, Some(&body)).await
     };
-    envelope::management(&settle(&key.secret, 0.0).await, 403, "forbidden");
+    envelope::management(&settle(&key.secret, 0.0).await, 403, "insufficient_scope");
     envelope::management(&settle(&gateway.admin_key, 5.0).await, 409, "conflict");
     assert_eq!(settle(&gateway.admin_key, 0.0).await.status, 204);
     envelope::management(&settle(&gateway.admin_key, 0.0).await, 409, "conflict");

@@ -4,6 +4,7 @@ mod billing;
 mod budgets;
 mod estimates;
 mod holds;
+mod leavers;
 mod prices;
 mod rates;
 mod shared_budgets;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::admission::has_lease;
 use super::exchange::HttpExchange;
-use super::outcome::Outcome;
+use super::outcome::{Bill, Outcome};
 use rerouter_access::auth::Principal;
 use rerouter_access::limits::{self, CountStatus, LimitPermit, Remaining, Reserve};
 use rerouter_base::bounds;
@@ -197,17 +197,30 @@ fn asks_for_long_context(headers: &HeaderMap) -> bool {
     betas.filter_map(|value| value.to_str().ok()).any(|betas| betas.contains("context-1m"))
 }
 
-/// Replaces the reserve of a call by what the call used. If a good answer does not report its
-/// usage, the reserve counts as spent. A call without a good answer used nothing, unless its client
-/// left while a provider worked on it: then it used its estimated prompt.
+/// Replaces what the call reserved by what it used. A good answer without a usage leaves the reserve
+/// as spent, and so does a whole answer whose bill is unknown because the client left. A stream that
+/// the client left costs no more than its reserve. A call without an answer used nothing.
 pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
+    let cost = outcome.cost_usd().map(nano_usd);
     let (tokens, spent) = match &outcome.usage {
-        Some(usage) => (Some(usage.total_tokens), outcome.cost_usd().map(nano_usd)),
+        Some(usage) => (Some(usage.total_tokens), cost),
         None if outcome.is_good() => (None, None),
         None => (Some(0), Some(0)),
     };
-    let estimated = outcome.usage.as_ref().is_some_and(|usage| usage.estimated);
-    permit.settle(tokens, spent, estimated);
+    let estimated = outcome.usage.is_some_and(|usage| usage.estimated);
+    match outcome.bill {
+        Bill::Told => permit.settle(tokens, spent, estimated),
+        Bill::AtMost => {
+            let reserved = permit.reserved();
+            permit.settle(tokens, spent.map(|spent| spent.min(reserved)), true);
+        }
+        Bill::Unknown => permit.settle(None, None, true),
+    }
+}
+
+/// Whether a budget pays for what this caller asks.
+pub(super) fn pays(app: &App, principal: &Principal) -> bool {
+    limits::draws(&app.auth, principal).iter().any(|draw| draw.caps.budget.is_some())
 }
 
 fn headers(left: &Remaining, now: Timestamp) -> HeaderMap {

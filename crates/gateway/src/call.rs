@@ -89,6 +89,8 @@ pub(super) struct CallProgress {
     pub(super) neutral: Option<NeutralForm>,
     /// How the answer to the current attempt is translated; `None` if it is not.
     pub(super) translation: Option<Box<AnswerPlan>>,
+    /// The client has left, and the answer is read on without it.
+    pub(super) left: bool,
     /// The caller's slot among the concurrent requests.
     pub(super) slot: Option<ConcurrencySlot>,
     /// Pingora's proxy, or a hook in it, panicked.
@@ -203,6 +205,17 @@ impl InferenceCall {
 
     pub(super) fn progress(&self) -> MutexGuard<'_, CallProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the answer is read on without its client: a budget pays, the answer is whole, and a
+    /// provider works on it.
+    pub(super) fn reads_on(&self) -> bool {
+        let mut progress = self.progress();
+        progress.left = self.request.paid
+            && !self.request.stream
+            && progress.connected
+            && progress.relay.may_be_served();
+        progress.left
     }
 
     /// Takes the client's session back from Pingora.
@@ -473,6 +486,7 @@ impl InferenceCall {
         let another = progress.note_attempt(Some(failure)) || self.another_node(&progress);
         let more = another || progress.index + 1 < self.plan.targets.len();
         let may = !progress.relay.committed
+            && !progress.left
             && failure.fails_over(&self.plan.retry.on)
             && more
             && self.may_attempt(&progress, progress.attempts.len());

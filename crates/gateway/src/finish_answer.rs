@@ -28,12 +28,12 @@ pub(super) async fn finish_answer(
         return Box::pin(respond::panicked(app, session, exchange)).await;
     }
     let status = outcome.status.unwrap_or(502);
+    if outcome.failure == Some(AttemptFailure::ClientGone) {
+        return (RequestEnd::client_gone(0), Bytes::new());
+    }
     if outcome.is_complete() {
         let sent = session.body_bytes_sent();
         return (RequestEnd { status, sent, reusable: true }, Bytes::new());
-    }
-    if outcome.failure == Some(AttemptFailure::ClientGone) {
-        return (RequestEnd::client_gone(0), Bytes::new());
     }
     call.ends();
     if outcome.is_committed() {

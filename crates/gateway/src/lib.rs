@@ -48,6 +48,7 @@ mod pipeline;
 mod plan;
 mod progress_stream;
 mod provider_headers;
+mod reading_on;
 mod record;
 mod relay;
 mod reroute;

@@ -25,6 +25,21 @@ use rerouter_routing::Target;
 /// only to read its usage, which takes a millisecond or two.
 const DECODED_ANSWER: usize = 4 << 20;
 
+/// Tokens of an answer that a provider is assumed to make in a second, if neither the document nor
+/// the stream says more.
+const TOKENS_PER_SECOND: u64 = 200;
+
+/// What is known of a provider's bill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bill {
+    /// The usage says it.
+    Told,
+    /// The client left a stream: the usage is the most that can have been made until then.
+    AtMost,
+    /// The client left a whole answer that was not read to its end.
+    Unknown,
+}
+
 /// The outcome of a call.
 pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
@@ -38,6 +53,8 @@ pub(super) struct Outcome {
     /// The last whole answer: one that is not passed on yet, or the collected one.
     pub(super) answer: Option<WholeAnswer>,
     pub(super) usage: Option<Usage>,
+    /// How well the bill is known.
+    pub(super) bill: Bill,
     /// The target that answered, or that was working when the client left.
     served: Option<AskedTarget>,
     /// The last event of a translated stream that broke off.
@@ -55,6 +72,9 @@ impl Outcome {
             progress.failure = failure_at_end(&progress.relay);
             let failure = progress.failure;
             progress.note_attempt(failure);
+        }
+        if progress.left {
+            progress.failure = Some(AttemptFailure::ClientGone);
         }
         // A client that leaves before the answer still pays for its prompt.
         let left = progress.left_behind().filter(|_| call.request.endpoint.costs()).cloned();
@@ -75,6 +95,7 @@ impl Outcome {
             status,
             answer,
             usage: None,
+            bill: Bill::Told,
             served,
             last_event: None,
             relay,
@@ -87,7 +108,32 @@ impl Outcome {
         } else if is_left {
             outcome.usage = Some(outcome.relay.tally.usage_or_estimate(prompt_tokens));
         }
+        if call.request.paid && outcome.failure == Some(AttemptFailure::ClientGone) {
+            outcome.bill = outcome.bill_of_left(call.request.stream);
+        }
         outcome
+    }
+
+    /// What is known of the bill for an answer that its client left. Raises the usage of a stream to
+    /// the most that the provider can have made until then.
+    fn bill_of_left(&mut self, stream: bool) -> Bill {
+        let is_asked = self.usage.is_some() || self.is_good();
+        let Some(usage) = self.usage.as_mut().filter(|_| stream) else {
+            let is_told = stream || self.relay.complete || !is_asked;
+            return if is_told { Bill::Told } else { Bill::Unknown };
+        };
+        if !usage.estimated {
+            return Bill::Told;
+        }
+        let seconds = self.took.as_secs_f64();
+        let begun = self.relay.first_content.map(|at| at.elapsed().as_secs_f64().max(0.05));
+        let seen = begun.map_or(0.0, |begun| usage.completion_tokens as f64 / begun);
+        let said = self.served.as_ref().and_then(|served| served.target.tokens_per_second);
+        let rate = (2.0 * seen).max(said.unwrap_or(0).max(TOKENS_PER_SECOND) as f64);
+        // The cast saturates.
+        usage.completion_tokens = usage.completion_tokens.max((seconds * rate).ceil() as u64);
+        usage.total_tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);
+        Bill::AtMost
     }
 
     fn read_usage(&self, dialect: Dialect, prompt_tokens: u64) -> Option<Usage> {

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
+use tokio::time::timeout_at;
 
 use super::admission::Admission;
 use super::call::InferenceCall;
@@ -20,6 +21,7 @@ use super::intake::{self, BodyRules};
 use super::node_signature::NodeSignatures;
 use super::outcome::Outcome;
 use super::plan::{CallPlan, SentRequest};
+use super::reading_on::ReadingOn;
 use super::record::Record;
 use super::reroute::{self, CapturedRequest, RerouteGuard, RerouteRequest};
 use super::reroute_repeat::{KnownReroute, find_repeat, keep};
@@ -257,8 +259,7 @@ impl Pipeline {
             Err(error) => return Ok(StageAnswer::Whole(record.refused(app, exchange, &error))),
         };
         shadow::send((app, &self.proxy), &live, (principal, &prompt), &record, shutdown);
-        let counted = permit.counts_tokens();
-        let request = SentRequest::of_prompt(prompt, record.request_headers(), counted);
+        let request = SentRequest::of_prompt(prompt, record.request_headers(), &permit);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
         call.progress().slot = permit.take_slot();
         // The overhead does not include the wait for the client's bytes.
@@ -295,11 +296,19 @@ impl Pipeline {
             // The client has left, or sends bytes that it should not send now.
             _ = session.read_body_or_idle(true) => {}
         }
-        // The call ends with its client, unless it has an `Idempotency-Key`: a repeat of the call
-        // needs its answer.
-        if asked.key.is_some()
-            && let Err(error) = running.await
+        // The call ends with its client, unless it has an `Idempotency-Key`, as a repeat needs its
+        // answer, or a budget that pays what the provider bills.
+        let answer = if asked.key.is_some() {
+            Some(running.await)
+        } else if allowance::pays(&self.app, &principal)
+            && let Some(reading_on) = ReadingOn::begin()
         {
+            timeout_at(reading_on.until, running).await.ok()
+        } else {
+            drop(running);
+            None
+        };
+        if let Some(Err(error)) = answer {
             exchange.refused(&error);
         }
         Ok(StageAnswer::Written(RequestEnd::client_gone(0)))
@@ -365,7 +374,7 @@ impl Pipeline {
             Ok(decided) => decided,
             Err(error) => return Ok(record.refused(app, exchange, &error)),
         };
-        let request = SentRequest::of_prompt(prompt, record.request_headers(), false);
+        let request = SentRequest::of_prompt(prompt, record.request_headers(), &permit);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Collect);
         let (record, permit) = (Some(record), Some(permit));
         let mut guard = RerouteGuard { app, exchange, call: call.clone(), record, permit };

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::verdict::Mode;
+use rerouter_access::limits::LimitPermit;
 use rerouter_core::app::{App, Live};
 use rerouter_core::prompt::{NeutralForm, Prompt};
 use rerouter_dialect::CLIENT_HEADERS;
@@ -106,13 +107,17 @@ pub(super) struct SentRequest {
     pub(super) query: Option<String>,
     /// Whether the usage counts towards a limit of the caller.
     pub(super) counted: bool,
+    /// Whether a budget pays for it.
+    pub(super) paid: bool,
+    /// Whether the client asks for a stream.
+    pub(super) stream: bool,
     /// The body in the neutral form, if it was read, until the call takes it.
     pub(super) neutral: Option<NeutralForm>,
 }
 
 impl SentRequest {
     /// The request that was read from a client, with its headers.
-    pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, counted: bool) -> Self {
+    pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, permit: &LimitPermit) -> Self {
         SentRequest {
             neutral: prompt.take_neutral(),
             endpoint: prompt.endpoint,
@@ -122,7 +127,9 @@ impl SentRequest {
             model: prompt.request.model_span,
             includes_usage: prompt.request.ask_usage.is_none(),
             ask_usage: prompt.request.ask_usage,
-            counted,
+            counted: permit.counts_tokens(),
+            paid: permit.has_budget() && prompt.endpoint.costs(),
+            stream: prompt.request.stream,
         }
     }
 

@@ -175,6 +175,8 @@ impl ShadowCopy {
             headers: std::mem::take(&mut self.headers),
             query: self.query.take(),
             counted: false,
+            paid: false,
+            stream: false,
             neutral,
         };
         let id = self.record.id().clone();

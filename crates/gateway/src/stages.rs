@@ -11,6 +11,7 @@ use super::call::InferenceCall;
 use super::plan::{CallPlan, SentRequest};
 use super::provider_headers;
 use super::verdict::{Mode, RelayVerdict};
+use rerouter_access::limits::LimitPermit;
 use rerouter_base::id::RequestId;
 use rerouter_core::app::App;
 use rerouter_core::prompt::Prompt;
@@ -29,7 +30,7 @@ impl CallStages {
         let prompt = Prompt::read(Endpoint::ChatCompletions, body, HeaderMap::new()).ok()?;
         let plan = CallPlan::of_decision(app, live, &decision, Some(inputs), Mode::Relay);
         let id = RequestId::new(app.clock.now(), &app.random);
-        let request = SentRequest::of_prompt(prompt, &HeaderMap::new(), false);
+        let request = SentRequest::of_prompt(prompt, &HeaderMap::new(), &LimitPermit::default());
         let call = InferenceCall::new(app, id, plan, request, Mode::Relay);
         let target = call.begin_attempt()?;
         call.admit(&target).ok()?;

@@ -31,6 +31,7 @@ use super::ProxyHooks;
 use super::answers;
 use super::call::{CALL, InferenceCall};
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
+use super::reading_on::ReadingOn;
 use super::verdict::RelayVerdict;
 use rerouter_base::bounds;
 
@@ -69,6 +70,8 @@ struct Wrap {
     head: RequestHeader,
     call: Arc<InferenceCall>,
     inner: Option<Box<ServerSession>>,
+    /// Set when the client has left and the answer is read on.
+    reading_on: Option<ReadingOn>,
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
     drain_timeout: Option<Duration>,
@@ -82,11 +85,60 @@ impl Wrap {
             head: head.into(),
             call,
             inner,
+            reading_on: None,
             read_timeout: None,
             write_timeout: None,
             drain_timeout: None,
         }
     }
+}
+
+impl Wrap {
+    /// Writes a part of the answer to the client. Returns whether the answer ends with it.
+    async fn write(&mut self, tasks: &mut Vec<HttpTask>) -> Result<bool> {
+        let Some(inner) = self.inner.as_mut() else {
+            let why = "a memory session forwards nothing";
+            return Error::e_explain(ErrorType::InternalError, why);
+        };
+        if inner.req_header().version == Version::HTTP_10 {
+            end_with_the_connection(tasks, inner);
+        }
+        let ends = tasks.iter().any(HttpTask::is_end);
+        let written = {
+            let (call, peer) = (&self.call, answers::peer(inner));
+            let held = || (call.app.server.counted(peer), call.unread());
+            let write = pin!(inner.response_duplex_vec(std::mem::take(tasks)));
+            call.app.unread.write(held, write).await
+        };
+        match written {
+            Some(Err(_)) if self.read_on() => Ok(ends),
+            Some(written) => written,
+            None => self.call.not_read(),
+        }
+    }
+
+    /// Counts a part of an answer that has no client any more.
+    fn pass_over(&mut self, tasks: &[HttpTask]) -> Result<bool> {
+        let bytes = |task: &HttpTask| match task {
+            HttpTask::Body(Some(bytes), _) => bytes.len(),
+            _ => 0,
+        };
+        let bytes = tasks.iter().map(bytes).sum();
+        let fits = self.reading_on.as_mut().is_some_and(|reading_on| reading_on.read(bytes));
+        if fits { Ok(tasks.iter().any(HttpTask::is_end)) } else { client_gone() }
+    }
+
+    /// Begins to read on without the client, if the answer is one that is.
+    fn read_on(&mut self) -> bool {
+        let reading_on = ReadingOn::begin().filter(|_| self.call.reads_on());
+        self.reading_on = reading_on;
+        self.reading_on.is_some()
+    }
+}
+
+/// The error of a client that has left.
+fn client_gone<T>() -> Result<T> {
+    Err(Error::new_down(ErrorType::ConnectionClosed))
 }
 
 impl Drop for Wrap {
@@ -152,23 +204,12 @@ impl Session for Wrap {
             RelayVerdict::Collected => Ok(true),
             RelayVerdict::Abandon(error) => Err(error),
             RelayVerdict::Forward { mut tasks, then } => {
-                let Some(inner) = self.inner.as_mut() else {
-                    return Error::e_explain(
-                        ErrorType::InternalError,
-                        "a memory session forwards nothing",
-                    );
-                };
-                if inner.req_header().version == Version::HTTP_10 {
-                    end_with_the_connection(&mut tasks, inner);
-                }
-                let end = if tasks.is_empty() {
+                let end = if self.reading_on.is_some() {
+                    self.pass_over(&tasks)?
+                } else if tasks.is_empty() {
                     false
                 } else {
-                    let (call, peer) = (&self.call, answers::peer(inner));
-                    let held = || (call.app.server.counted(peer), call.unread());
-                    let write = pin!(inner.response_duplex_vec(tasks));
-                    let written = call.app.unread.write(held, write).await;
-                    written.unwrap_or_else(|| call.not_read())?
+                    self.write(&mut tasks).await?
                 };
                 match then {
                     Some(error) => Err(error),
@@ -232,13 +273,24 @@ impl Session for Wrap {
         self.call.request.body.is_empty()
     }
 
-    /// Waits for the first of three: the client leaves, the attempt's deadline passes, or its
-    /// node's lease lapses.
+    /// Waits for the first of three: the client leaves for good, the attempt's deadline passes, or
+    /// its node's lease lapses.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         let call = self.call.clone();
         let gone = async {
-            match self.inner.as_mut() {
-                Some(inner) => inner.read_body_or_idle(true).await,
+            if self.reading_on.is_none()
+                && let Some(inner) = self.inner.as_mut()
+            {
+                match inner.read_body_or_idle(true).await {
+                    Err(_) if self.read_on() => {}
+                    result => return result,
+                }
+            }
+            match &self.reading_on {
+                Some(reading_on) => {
+                    reach(reading_on.until).await;
+                    client_gone()
+                }
                 None => std::future::pending().await,
             }
         };

@@ -47,6 +47,7 @@ fn routing(rules: Vec<RuleSpec>) -> Routing {
         output_per_mtok: None,
         cached_input_per_mtok: None,
         context,
+        tokens_per_second: None,
         capabilities: capabilities.map(<[_]>::to_vec),
     };
     let spec = RoutingSpec {

@@ -68,6 +68,9 @@ section! {
         pub cached_input_per_mtok: Option<f64> = price();
         /// Maximum tokens of prompt and answer together.
         pub context: Option<u64> = whole(1, 1 << 40);
+        /// Tokens of an answer that the provider can make in a second. A stream that the client
+        /// leaves is charged by it, if a budget pays; default: 200.
+        pub tokens_per_second: Option<u64> = whole(1, 1 << 20);
         /// Of `tools`, `vision`, `json`, `audio`; default: all.
         pub capabilities: Option<Vec<&'static str>> =
             each(words(CAPABILITIES.map(|word| (word, word))), CAPABILITIES.len());

@@ -26,6 +26,8 @@ pub struct Target {
     pub prices: Option<Prices>,
     /// Context length in tokens, prompt and answer together.
     pub context: Option<u64>,
+    /// Tokens of an answer that the provider can make in a second, as the document says.
+    pub tokens_per_second: Option<u64>,
     pub capabilities: Option<Vec<String>>,
     /// Whether clients may request it by its name. A pattern that only the targets of recipes have
     /// created cannot be requested.
@@ -58,6 +60,7 @@ impl Target {
             name: self.name.clone(),
             prices: self.prices,
             context: self.context,
+            tokens_per_second: self.tokens_per_second,
             capabilities: self.capabilities.clone(),
             is_direct: self.is_direct,
             pattern: self.pattern.clone(),
@@ -79,6 +82,7 @@ impl Target {
             name: name.into(),
             prices: self.prices.or_else(|| Some(listed?.prices())),
             context: self.context.or_else(|| listed?.context),
+            tokens_per_second: self.tokens_per_second,
             capabilities: capabilities.cloned(),
             is_direct: self.is_direct,
             pattern: Some(Arc::clone(self)),

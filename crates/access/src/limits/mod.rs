@@ -284,6 +284,12 @@ impl LimitPermit {
         tokens || self.has_budget()
     }
 
+    /// The money that is reserved of each budget.
+    pub fn reserved(&self) -> NanoUsd {
+        let reserved = self.held.iter().filter_map(|held| held.money).map(|(_, amount)| amount);
+        reserved.min().unwrap_or(0)
+    }
+
     /// Whether the reserve was refused for want of a hold that may come.
     pub fn awaits_hold(&self) -> bool {
         self.awaited.is_some()

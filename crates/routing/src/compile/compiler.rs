@@ -67,6 +67,7 @@ pub(super) struct Compiler<'o> {
 struct ModelSettings {
     prices: Option<Prices>,
     context: Option<u64>,
+    tokens_per_second: Option<u64>,
     capabilities: Option<Vec<String>>,
 }
 
@@ -192,6 +193,7 @@ impl<'o> Compiler<'o> {
         let settings = ModelSettings {
             prices: (prices != Prices::default()).then_some(prices),
             context: spec.context,
+            tokens_per_second: spec.tokens_per_second,
             capabilities: spec
                 .capabilities
                 .as_ref()
@@ -215,6 +217,7 @@ impl<'o> Compiler<'o> {
         for under in self.model_patterns.matching(name) {
             settings.prices = settings.prices.or(under.to.prices);
             settings.context = settings.context.or(under.to.context);
+            settings.tokens_per_second = settings.tokens_per_second.or(under.to.tokens_per_second);
             let capabilities = || under.to.capabilities.clone();
             settings.capabilities = settings.capabilities.or_else(capabilities);
         }
@@ -262,7 +265,7 @@ impl<'o> Compiler<'o> {
             self.fault(name, message, "the name of a deployment");
             return None;
         }
-        let ModelSettings { mut prices, mut context, mut capabilities } =
+        let ModelSettings { mut prices, mut context, tokens_per_second, mut capabilities } =
             self.settings(&name.value);
         // For a target under a pattern, `Target::under` looks them up later by its name.
         if let Some(listed) = price_list::find(provider.price_list, model) {
@@ -281,6 +284,7 @@ impl<'o> Compiler<'o> {
             name: name.value.as_str().into(),
             prices,
             context,
+            tokens_per_second,
             capabilities,
             is_direct: beginning(model).is_none() || self.models.contains_key(&name.value),
             pattern: None,
