@@ -47,7 +47,7 @@ impl Args for CountArguments {
                 .long(kind.name)
                 .value_name("COUNT")
                 .value_parser(value_parser!(u64))
-                .help(kind.label())
+                .help(kind.label)
                 .help_heading(LIMITS)
         }))
     }

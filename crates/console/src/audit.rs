@@ -1,13 +1,15 @@
-//! `/console/audit`: who changed what, for admins.
-
-use std::collections::BTreeMap;
+//! `/console/audit`: who did what to what, for admins.
 
 use maud::{Markup, html};
 
 use super::call::PageCall;
+use super::form::Form;
+use super::form_fields::FieldKind::{Line, Time};
+use super::form_fields::{FormField, body, field, plain};
+use super::form_state::FormState;
 use super::layout::Tab;
 use super::links::with_query;
-use super::{pieces, times};
+use super::pieces::{self, Column};
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
 use rerouter_core::api::audit::Action;
@@ -15,74 +17,59 @@ use rerouter_records::audit::AuditEvent;
 use rerouter_records::page::Page;
 use rerouter_records::user::UserRecord;
 
-const FILTERS: [&str; 5] = ["action", "actor", "target", "since", "until"];
+const EMPTY: (&str, &str) = ("Nothing here.", "No action fits these filters.");
+const ACTION: FormField = field("Action", "action", Line("text"));
+const FILTERS: &[FormField] = &[
+    field("Actor", "actor", Line("text")),
+    field("Target", "target", Line("text")),
+    field("Since (UTC)", "since", Time),
+    field("Until (UTC)", "until", Time),
+];
 
 /// `GET /console/audit`, with the filters of the API.
 pub(super) async fn list(call: PageCall<'_>) -> ApiResult {
-    let asked: Vec<String> =
-        FILTERS.iter().map(|name| call.query(name).unwrap_or_default()).collect();
-    let filters: Vec<(&str, &str)> =
-        FILTERS.into_iter().zip(asked.iter().map(|text| text.trim())).collect();
-    let [since, until] = ["since", "until"].map(|name| times::utc(value(&filters, name)));
-    let mut query = filters.clone();
-    for (name, asked) in &mut query {
-        match *name {
-            "since" => *asked = &since,
-            "until" => *asked = &until,
-            _ => {}
-        }
-    }
-    let (rows, next) = call.list::<AuditEvent>("/v1/audit", "/console/audit", &query).await?;
-    let mut names = BTreeMap::new();
-    for actor in rows.iter().map(|row| &row.actor.id) {
-        if !names.contains_key(actor) {
-            names.insert(actor.clone(), actor_name(call, actor).await);
-        }
+    let asked = call.asked()?;
+    let query = body(&[plain(&[ACTION]), plain(FILTERS)], &asked)?;
+    let query: Vec<(&str, &str)> =
+        query.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
+    let (events, next) = call.list::<AuditEvent>("/v1/audit", "/console/audit", &query).await?;
+    let mut rows: Vec<(AuditEvent, String)> = Vec::with_capacity(events.len());
+    for event in events {
+        let known = rows.iter().find(|(other, _)| other.actor.id == event.actor.id);
+        let name = match known {
+            Some((_, name)) => name.clone(),
+            None => actor_name(call, &event.actor.id).await,
+        };
+        rows.push((event, name));
     }
     let main = html! {
-        (form(&filters))
-        @if rows.is_empty() {
-            (pieces::empty("Nothing here.", "No action fits these filters."))
-        } @else {
-            (table(&rows, &names))
-        }
+        (form(&asked))
+        (pieces::list("Audit", EMPTY, &COLUMNS, &rows))
         (pieces::pager(next.as_deref()))
     };
     call.page("Audit", Tab::Audit, main)
 }
 
-fn value<'a>(filters: &[(&str, &'a str)], name: &str) -> &'a str {
-    filters.iter().find(|(own, _)| *own == name).map_or("", |(_, value)| value)
-}
-
-fn form(filters: &[(&str, &str)]) -> Markup {
-    let input = |name: &str, kind: &str| {
-        html! {
-            input id=(name) name=(name) type=(kind) value=(value(filters, name)) autocomplete="off";
-        }
-    };
-    let asked = value(filters, "action");
+fn form(asked: &Form) -> Markup {
     html! {
         form .row action="/console/audit" method="get" role="search" {
-            (pieces::field("Action", "action", &html! {
+            (pieces::field(ACTION.label, ACTION.name, &html! {
                 select #action name="action" {
                     option value="" { "all" }
                     @for action in Action::ALL {
-                        option value=(action.as_str()) selected[action.as_str() == asked]
+                        option value=(action.as_str())
+                            selected[action.as_str() == asked.text("action")]
                             title=(action.meaning()) { (action.as_str()) }
                     }
                 }
             }, ""))
-            (pieces::field("Actor", "actor", &input("actor", "text"), ""))
-            (pieces::field("Target", "target", &input("target", "text"), ""))
-            (pieces::field("Since (UTC)", "since", &input("since", "datetime-local"), ""))
-            (pieces::field("Until (UTC)", "until", &input("until", "datetime-local"), ""))
+            (FormState::sent(asked).fields(FILTERS))
             button type="submit" { "Filter" }
         }
     }
 }
 
-/// The name of an actor: a user's email, `ADMIN_API_KEY`, or else the id.
+/// The address of a session's user, the admin key, or the id as it is.
 pub(super) async fn actor_name(call: PageCall<'_>, actor: &str) -> String {
     if actor == "usr_admin" {
         return "ADMIN_API_KEY".to_owned();
@@ -99,41 +86,40 @@ pub(super) async fn actor_name(call: PageCall<'_>, actor: &str) -> String {
     email.await.unwrap_or_else(|| actor.to_owned())
 }
 
-fn table(rows: &[AuditEvent], names: &BTreeMap<String, String>) -> Markup {
-    let headings = ["Time", "Action", "Actor", "Target", "Address", "Request"];
-    pieces::table("Audit", &headings, &html! { @for event in rows { (row(event, names)) } })
-}
+/// An event, with the name of its actor.
+const COLUMNS: [Column<(AuditEvent, String)>; 6] = [
+    Column("Time", "", |(event, _)| pieces::when(Some(event.at))),
+    Column("Action", "", |(event, _)| {
+        let action = event.action.as_str();
+        html! { span title=[Action::parse(action).map(Action::meaning)] { (action) } }
+    }),
+    Column("Actor", "", |(event, name)| {
+        let (kind, id) = (event.actor.kind.as_str(), event.actor.id.as_str());
+        who((kind, id), name, page_of(kind, id), "actor")
+    }),
+    Column("Target", "", |(event, _)| {
+        let (kind, id) = (event.target.kind.as_str(), event.target.id.as_str());
+        // A document that was only evaluated has no revision page.
+        let was_live = kind != "config" || event.action.as_str().starts_with("config.");
+        who((kind, id), id, page_of(kind, id).filter(|_| was_live), "target")
+    }),
+    Column(
+        "Address",
+        "mono",
+        |(event, _)| html! { (event.address.as_deref().unwrap_or_default()) },
+    ),
+    Column("Request", "", |(event, _)| pieces::id(event.request_id.as_deref().unwrap_or_default())),
+];
 
-fn row(event: &AuditEvent, names: &BTreeMap<String, String>) -> Markup {
-    let (action, request) = (event.action.as_str(), event.request_id.as_deref());
-    let actor = (event.actor.kind.as_str(), event.actor.id.as_str());
-    let target = (event.target.kind.as_str(), event.target.id.as_str());
-    // A document that was only evaluated has no revision page.
-    let was_live = target.0 != "config" || action.starts_with("config.");
-    let name = names.get(actor.1).map_or(actor.1, String::as_str);
-    html! {
-        tr {
-            td { (pieces::time(&event.at.to_string())) }
-            td title=[Action::parse(action).map(Action::meaning)] { (action) }
-            td { (who(actor, name, page_of(actor.0, actor.1), "actor")) }
-            td {
-                (who(target, target.1, page_of(target.0, target.1).filter(|_| was_live), "target"))
-            }
-            td .mono { (event.address.as_deref().unwrap_or_default()) }
-            td .mono title=[request] { (pieces::short_id(request.unwrap_or_default())) }
-        }
-    }
-}
-
-/// An actor or a target: its name or id, with a link to its page if it has one, and a link to the
-/// audit rows about it.
+/// An actor or a target: its name, or its id with its page, if it has one; and a link to the rows
+/// of it alone.
 fn who((kind, id): (&str, &str), name: &str, page: Option<String>, filter: &str) -> Markup {
     html! {
         (kind) " "
         @match page {
             _ if name != id => span title=(id) { (name) },
             Some(page) => (pieces::id_link(&page, id)),
-            None => span .mono title=(id) { (pieces::short_id(id)) },
+            None => (pieces::id(id)),
         }
         " "
         a .muted href=(with_query("/console/audit", &[(filter, id)]))
@@ -141,7 +127,7 @@ fn who((kind, id): (&str, &str), name: &str, page: Option<String>, filter: &str)
     }
 }
 
-/// The page of an object that an audit row names.
+/// The path of the page of an object in the audit.
 fn page_of(kind: &str, id: &str) -> Option<String> {
     let folder = match kind {
         "user" if id != "unknown" => "users",

@@ -69,7 +69,12 @@ impl PageCall<'_> {
         path_and_query: &str,
         body: Option<&Value>,
     ) -> Result<Value> {
-        let response = self.send(request(method, path_and_query, body)?).await?;
+        self.json(request(method, path_and_query, body)?).await
+    }
+
+    /// As [`call`](Self::call), with any request.
+    pub(super) async fn json(&self, request: ApiRequest) -> Result<Value> {
+        let response = self.send(request).await?;
         if response.status().is_success() {
             return Ok(serde_json::from_slice(response.body()).unwrap_or_default());
         }
@@ -156,6 +161,11 @@ impl PageCall<'_> {
     /// The first value of a parameter of the query.
     pub(super) fn query(&self, name: &str) -> Option<String> {
         api::query_parameter(self.request.uri().query(), name)
+    }
+
+    /// The query, as the form that asks for it sends it.
+    pub(super) fn asked(&self) -> Result<Form> {
+        Form::read(self.request.uri().query().unwrap_or_default().as_bytes())
     }
 
     /// The fields of the form that was sent.

@@ -21,6 +21,7 @@ mod first_admin;
 #[cfg(test)]
 mod fixtures;
 mod form;
+mod form_fields;
 mod form_state;
 mod gateways;
 mod keys;
@@ -32,6 +33,7 @@ mod overview;
 mod pieces;
 mod playground;
 mod refusal;
+mod resource;
 mod routing;
 mod sign_in;
 mod snippets;
@@ -42,6 +44,11 @@ use http::Method;
 
 use rerouter_core::api::{self, ApiResult, BodyKind, Policy, Responder, Route, RouteMatch};
 use rerouter_core::app::App;
+use rerouter_records::agent::AgentRecord;
+use rerouter_records::gateway::GatewayRecord;
+use rerouter_records::key::KeyRecord;
+use rerouter_records::node::NodeRecord;
+use rerouter_records::user::UserRecord;
 
 pub use refusal::{PageAsk, refuse};
 
@@ -102,34 +109,34 @@ pub static PAGES: &[Route] = &[
     get(      "/console/",                        page!(overview::show)),
     // keys, users, agents, nodes, gateways, audit, playground
     get(      "/console/keys",                    page!(keys::list)),
-    post(     "/console/keys",                    page!(keys::create)),
-    get(      "/console/keys/new",                page!(keys::blank)),
+    post(     "/console/keys",                    page!(resource::create::<KeyRecord>)),
+    get(      "/console/keys/new",                page!(resource::blank::<KeyRecord>)),
     get(      "/console/keys/{id}",               page!(keys::show)),
-    post(     "/console/keys/{id}",               page!(keys::change)),
+    post(     "/console/keys/{id}",               page!(resource::change::<KeyRecord>)),
     post(     "/console/keys/{id}/rotate",        page!(keys::rotate)),
-    post(     "/console/keys/{id}/status",        page!(keys::set_status)),
+    post(     "/console/keys/{id}/status",        page!(resource::change::<KeyRecord>)),
     post(     "/console/keys/{id}/revoke",        page!(keys::revoke)),
     get(      "/console/clients",                 page!(snippets::show)),
-    get(      "/console/users",                   page!(users::list)),
-    post(     "/console/users",                   page!(users::create)),
-    get(      "/console/users/new",               page!(users::blank)),
-    get(      "/console/users/{id}",              page!(users::show)),
-    post(     "/console/users/{id}",              page!(users::change)),
+    get(      "/console/users",                   page!(resource::list::<UserRecord>)),
+    post(     "/console/users",                   page!(resource::create::<UserRecord>)),
+    get(      "/console/users/new",               page!(resource::blank::<UserRecord>)),
+    get(      "/console/users/{id}",              page!(resource::show::<UserRecord>)),
+    post(     "/console/users/{id}",              page!(resource::change::<UserRecord>)),
     post(     "/console/users/{id}/password",     page!(users::set_password)),
     post(     "/console/users/{id}/disabled",     page!(users::set_disabled)),
-    get(      "/console/agents",                  page!(agents::list)),
-    post(     "/console/agents",                  page!(agents::create)),
-    get(      "/console/agents/new",              page!(agents::blank)),
-    get(      "/console/agents/{id}",             page!(agents::show)),
-    post(     "/console/agents/{id}",             page!(agents::change)),
-    post(     "/console/agents/{id}/delete",      page!(agents::delete)),
-    get(      "/console/nodes",                   page!(nodes::list)),
-    post(     "/console/nodes",                   page!(nodes::create)),
-    get(      "/console/nodes/new",               page!(nodes::blank)),
+    get(      "/console/agents",                  page!(resource::list::<AgentRecord>)),
+    post(     "/console/agents",                  page!(resource::create::<AgentRecord>)),
+    get(      "/console/agents/new",              page!(resource::blank::<AgentRecord>)),
+    get(      "/console/agents/{id}",             page!(resource::show::<AgentRecord>)),
+    post(     "/console/agents/{id}",             page!(resource::change::<AgentRecord>)),
+    post(     "/console/agents/{id}/delete",      page!(resource::delete::<AgentRecord>)),
+    get(      "/console/nodes",                   page!(resource::list::<NodeRecord>)),
+    post(     "/console/nodes",                   page!(resource::create::<NodeRecord>)),
+    get(      "/console/nodes/new",               page!(resource::blank::<NodeRecord>)),
     get(      "/console/nodes/{id}",              page!(nodes::show)),
     post(     "/console/nodes/{id}/rotate",       page!(nodes::rotate)),
-    post(     "/console/nodes/{id}/delete",       page!(nodes::delete)),
-    get(      "/console/gateways",                page!(gateways::list)),
+    post(     "/console/nodes/{id}/delete",       page!(resource::delete::<NodeRecord>)),
+    get(      "/console/gateways",                page!(resource::list::<GatewayRecord>)),
     post(     "/console/gateways/{id}/forget",    page!(gateways::forget)),
     get(      "/console/audit",                   page!(audit::list)),
     get(      "/console/playground",              page!(playground::show)),

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
+use rerouter_records::Time;
+
 /// The explanation of breakers, for tables that show some.
 pub(super) fn breaker_hint() -> Markup {
     html! {
@@ -27,6 +29,16 @@ pub(super) fn time(at: &str) -> Markup {
         |parsed| parsed.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
     );
     html! { time datetime=(at) { (shown) } }
+}
+
+/// A time of a record, if it has one.
+pub(super) fn when(at: Option<Time>) -> Markup {
+    html! { @if let Some(at) = at { (time(&at.to_string())) } }
+}
+
+/// The times of a record that are set, as entries of its list of facts.
+pub(super) fn times(facts: &[(&str, Option<Time>)]) -> Markup {
+    html! { @for (label, at) in facts { @if at.is_some() { dt { (label) } dd { (when(*at)) } } } }
 }
 
 /// An amount in US dollars, with enough digits to show that it is not zero.
@@ -72,6 +84,21 @@ pub(super) fn id_link(href: &str, id: &str) -> Markup {
     html! { a.mono href=(href) title=(id) { (short_id(id)) } }
 }
 
+/// A shortened id, with the whole id as its tooltip.
+pub(super) fn id(id: &str) -> Markup {
+    html! { span.mono title=(id) { (short_id(id)) } }
+}
+
+/// Names, separated by commas.
+pub(super) fn names<'a>(names: impl IntoIterator<Item = &'a String>) -> Markup {
+    html! {
+        @for (at, name) in names.into_iter().enumerate() {
+            @if at > 0 { ", " }
+            span.mono { (name) }
+        }
+    }
+}
+
 /// A shortened id: its beginning and its end.
 pub(super) fn short_id(id: &str) -> String {
     let chars: Vec<char> = id.chars().collect();
@@ -99,16 +126,67 @@ pub(super) fn secret_once(secret: &str) -> Markup {
     }
 }
 
+/// A column of a table: the heading, the class of its cells (`mono`, `num`, `row` for the heading
+/// of the row, or empty), and the content of a cell.
+pub(super) struct Column<T>(
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) fn(&T) -> Markup,
+);
+
 /// A table in its own region, which scrolls sideways if the table is wide.
 pub(super) fn table(label: &str, headings: &[&str], rows: &Markup) -> Markup {
+    let headings = html! { @for heading in headings { th scope="col" { (heading) } } };
+    scrolled(label, &headings, rows)
+}
+
+/// As [`table`], of these columns.
+pub(super) fn table_of<'a, T: 'a>(
+    label: &str,
+    columns: impl IntoIterator<Item = &'a Column<T>>,
+    rows: impl IntoIterator<Item = &'a T>,
+) -> Markup {
+    let columns: Vec<_> = columns.into_iter().collect();
+    let headings = html! { @for Column(heading, class, _) in &columns {
+        th scope="col" class=[(*class == "num").then_some("num")] { (heading) }
+    } };
+    let cells = |row: &T| {
+        html! { @for Column(_, class, cell) in &columns { @match *class {
+            "" => td { (cell(row)) },
+            "row" => th scope="row" { (cell(row)) },
+            class => td class=(class) { (cell(row)) },
+        } } }
+    };
+    scrolled(label, &headings, &html! { @for row in rows { tr { (cells(row)) } } })
+}
+
+/// As [`table_of`], or a text and a hint if there are no rows.
+pub(super) fn list<'a, T>(
+    label: &str,
+    (nothing, hint): (&str, &str),
+    columns: impl IntoIterator<Item = &'a Column<T>>,
+    rows: &'a [T],
+) -> Markup {
+    match rows.is_empty() {
+        true => empty(nothing, hint),
+        false => table_of(label, columns, rows),
+    }
+}
+
+fn scrolled(label: &str, headings: &Markup, rows: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) {
             table.table {
-                thead { tr { @for heading in headings { th scope="col" { (heading) } } } }
+                thead { tr { (headings) } }
                 tbody { (rows) }
             }
         }
     }
+}
+
+/// A part of a page that is loaded again every few seconds.
+pub(super) fn refreshed(id: &str, here: &str, every: &str, part: &Markup) -> Markup {
+    html! { div id=(id) hx-get=(here) hx-trigger=(every) data-quiet="" { (part) } }
 }
 
 /// The link to the next page of a list.
@@ -120,7 +198,7 @@ pub(super) fn pager(next: Option<&str>) -> Markup {
     }
 }
 
-/// The placeholder for an empty list.
+/// The text of an empty list.
 pub(super) fn empty(text: &str, hint: &str) -> Markup {
     html! {
         div.empty {
@@ -136,7 +214,7 @@ pub(super) fn notice(kind: &str, message: &Markup) -> Markup {
     html! { div class=(format!("notice {kind}")) role=(role) { (message) } }
 }
 
-/// A text in which parts in backquotes are shown in fixed width.
+/// A text with its `names` in fixed width.
 pub(super) fn prose(text: &str) -> Markup {
     let is_paired = text.matches('`').count().is_multiple_of(2);
     html! {
@@ -148,12 +226,12 @@ pub(super) fn prose(text: &str) -> Markup {
     }
 }
 
-/// A text, unchanged, in fixed width.
+/// A text as it is, in fixed width.
 pub(super) fn code(text: &str) -> Markup {
     html! { pre.code tabindex="0" { code { (text) } } }
 }
 
-/// A button that asks for confirmation before it acts. Works without a script.
+/// A button that asks before it acts. It needs no script.
 pub(super) fn confirm_form(action: &str, label: &str, question: &str) -> Markup {
     html! {
         details.confirm {
@@ -184,14 +262,14 @@ pub(super) fn field(label: &str, name: &str, input: &Markup, hint: &str) -> Mark
 #[derive(Serialize)]
 pub(super) struct Chart {
     pub(super) title: String,
-    /// Times in seconds since 1970.
+    /// Seconds since 1970.
     pub(super) x: Vec<i64>,
     pub(super) series: Vec<ChartSeries>,
-    /// The format of the values: `count`, `usd`, `ms` or `share`.
+    /// `count`, `usd`, `ms`, `share`: how values are written.
     pub(super) unit: &'static str,
 }
 
-/// One line of a chart, with one value for each time.
+/// One line of a chart, with as many values as there are times.
 #[derive(Serialize)]
 pub(super) struct ChartSeries {
     pub(super) label: String,
@@ -210,12 +288,12 @@ impl Chart {
     }
 }
 
-/// A chart that `charts.js` draws from its data, and a table with the same data.
+/// A chart, drawn by `charts.js` from its data, and the same as a table.
 pub(super) fn chart(chart: &Chart) -> Markup {
     figure(chart, false)
 }
 
-/// A chart with stacked bars.
+/// A chart with bars. The bars of all series stand on each other.
 pub(super) fn bar_chart(chart: &Chart) -> Markup {
     figure(chart, true)
 }

@@ -142,6 +142,9 @@ impl Counted {
 pub struct CountLimit {
     /// The member of `limits`.
     pub name: &'static str,
+    /// The name of its input in forms.
+    pub input: &'static str,
+    pub label: &'static str,
     pub counts: Counted,
     /// `a minute` or `at once`.
     pub span: &'static str,
@@ -159,6 +162,8 @@ const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
 pub static COUNTS: [CountLimit; 3] = [
     CountLimit {
         name: "rpm",
+        input: "limits.rpm",
+        label: "Requests a minute",
         counts: Counted::Requests,
         span: "a minute",
         window: MINUTE,
@@ -167,6 +172,8 @@ pub static COUNTS: [CountLimit; 3] = [
     },
     CountLimit {
         name: "tpm",
+        input: "limits.tpm",
+        label: "Tokens a minute",
         counts: Counted::Tokens,
         span: "a minute",
         window: MINUTE,
@@ -175,6 +182,8 @@ pub static COUNTS: [CountLimit; 3] = [
     },
     CountLimit {
         name: "concurrency",
+        input: "limits.concurrency",
+        label: "Requests at once",
         counts: Counted::Requests,
         span: "at once",
         window: None,
@@ -182,13 +191,6 @@ pub static COUNTS: [CountLimit; 3] = [
         hint: "",
     },
 ];
-
-impl CountLimit {
-    /// As in "Requests a minute".
-    pub fn label(&self) -> String {
-        format!("{} {}", self.counts.of("Requests", "Tokens"), self.span)
-    }
-}
 
 /// A value for each kind of [`COUNTS`].
 pub type ByCount<T> = [Option<T>; 3];

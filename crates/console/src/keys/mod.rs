@@ -1,17 +1,168 @@
-//! Keys of the three interfaces: the list, a new key, and one key with its actions.
+//! Pages of keys of the three interfaces.
 
 mod create;
-mod list;
 mod one;
 
-pub(super) use create::{blank, create};
-pub(super) use list::list;
-pub(super) use one::{change, revoke, rotate, set_status, show};
+pub(super) use one::{revoke, rotate, show};
 
-use super::call::PageCall;
+use http::Method;
+use http::header::HeaderName;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::call::{PageCall, request};
+use super::form::Form;
+use super::form_fields::FieldKind::{self, Choice, Line, Pairs};
+use super::form_fields::{FormField, FormGroup, body, field, plain};
+use super::form_state::FormState;
+use super::layout::Tab;
+use super::limits;
+use super::links::with_query;
+use super::pieces::{self, Column};
+use super::resource::{Resource, set_header};
+use rerouter_base::error::Result;
 use rerouter_base::interface::Interface;
 use rerouter_base::url::encode;
-use rerouter_records::KeyState;
+use rerouter_core::api::{ApiRequest, ApiResult};
+use rerouter_records::key::KeyRecord;
+use rerouter_records::{KeyState, Time};
+
+const NAME: FormField = field("Name", "name", Line("text"));
+const EXPIRES: FormField =
+    field("Expires (UTC)", "expires_at", FieldKind::Time).hint("Empty: never.");
+const LABELS: FormField = field("Labels", "labels", Pairs(2)).hint("name=value, one a line.");
+/// Fields of a new key that only an admin may set.
+const OF_ADMINS: &[FormField] = &[
+    LABELS.hint("name=value, one a line. Rules may ask for them; capture=off keeps no bodies."),
+    field("Owner", "owner", Line("text")).hint("usr_…; empty: you."),
+];
+/// The status, a filter of the list. On the page of a key a button changes it.
+const STATUS: FormField = field(
+    "Status",
+    "status",
+    Choice(&[
+        ("", "not revoked"),
+        ("active", "active"),
+        ("inactive", "disabled"),
+        ("expired", "expired"),
+        ("revoked", "revoked"),
+    ]),
+);
+
+impl Resource for KeyRecord {
+    const TAB: Tab = Tab::Keys;
+    const TITLE: &'static str = "Keys";
+    const EMPTY: (&'static str, &'static str) =
+        ("No keys here.", "A key is what a client or a program shows. “New key” makes one.");
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column("Name", "", |key| {
+            html! { a href=(link(key.interface, key.id.as_str(), "")) { (key.name) } }
+        }),
+        Column("Key", "mono", |key| html! { (key.redacted) }),
+        Column("Status", "", status),
+        Column("Scopes", "", |key| html! { (key.scopes.join(", ")) }),
+        Column("Models", "", |key| limits::models(&key.limits)),
+        Column("Limits", "", |key| limits::summary(&key.limits)),
+        Column("Last used", "", |key| or_never(key.last_used_at)),
+        Column("Expires", "", |key| or_never(key.expires_at)),
+        Column("Owner", "", |key| {
+            pieces::id_link(&format!("/console/users/{}", key.owner), key.owner.as_str())
+        }),
+    ];
+    const PAGE: &'static str = "/console/keys";
+    const API: &'static str = collection(Interface::Router);
+    const NEW: (&'static str, &'static str) = ("New key", "Create key");
+    const NEW_FIELDS: &'static [FormGroup] =
+        &[plain(&[NAME, EXPIRES]), limits::ROUTER, plain(OF_ADMINS)];
+    const FIELDS: &'static [FormGroup] = &[plain(&[NAME, EXPIRES, STATUS, LABELS]), limits::ROUTER];
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn api(call: &PageCall<'_>) -> &'static str {
+        collection(interface(call))
+    }
+
+    fn query(call: &PageCall<'_>) -> String {
+        format!("?interface={}", interface(call).as_str())
+    }
+
+    fn inputs(call: &PageCall<'_>, state: &FormState<'_>) -> Markup {
+        create::inputs(call, state)
+    }
+
+    /// The same form sent twice makes one key.
+    fn creation(call: &PageCall<'_>, sent: &Form) -> Result<ApiRequest> {
+        let mut body = body(Self::NEW_FIELDS, sent)?;
+        body.insert("scopes".to_owned(), sent.all("scopes").into());
+        let mut request = request(Method::POST, Self::api(call), Some(&body.into()))?;
+        set_header(&mut request, sent, "once", HeaderName::from_static("idempotency-key"))?;
+        Ok(request)
+    }
+
+    async fn made(call: &PageCall<'_>, made: Value) -> ApiResult {
+        create::secret_page(call, "Key created", &made).await
+    }
+
+    fn shown(&self, call: &PageCall<'_>, state: &FormState<'_>) -> Markup {
+        one::shown(self, call, state)
+    }
+}
+
+/// `GET /console/keys?interface=&status=&owner=&after=`
+pub(super) async fn list(call: PageCall<'_>) -> ApiResult {
+    let interface = interface(&call);
+    let asked = call.asked()?;
+    let filters = ["status", "owner"].map(|name| (name, asked.text(name)));
+    let here = format!("{}{}", KeyRecord::PAGE, KeyRecord::query(&call));
+    let (rows, next) = call.list::<KeyRecord>(KeyRecord::api(&call), &here, &filters).await?;
+    let shows_owner = call.is_admin() && interface != Interface::Agent;
+    let columns = KeyRecord::COLUMNS.iter().filter(|Column(heading, ..)| match *heading {
+        "Models" | "Limits" => interface == Interface::Router,
+        "Owner" => shows_owner,
+        _ => true,
+    });
+    let new = with_query("/console/keys/new", &[("interface", interface.as_str())]);
+    let main = html! {
+        (tabs(&call, interface))
+        div .access-head {
+            form .row action="/console/keys" method="get" role="search" {
+                input type="hidden" name="interface" value=(interface.as_str());
+                (FormState::sent(&asked).fields(&[STATUS]))
+                @if shows_owner {
+                    (pieces::field("Owner", "owner", &html! {
+                        input #owner name="owner" value=(asked.text("owner")) placeholder="usr_…"
+                            autocomplete="off";
+                    }, ""))
+                }
+                button type="submit" { "Filter" }
+            }
+            a .button href=(new) { (KeyRecord::NEW.0) }
+        }
+        (pieces::list(KeyRecord::TITLE, KeyRecord::EMPTY, columns, &rows))
+        (pieces::pager(next.as_deref()))
+        @if interface == Interface::Router {
+            p { a href="/console/clients" { "Set up a client" } }
+        }
+    };
+    call.page(KeyRecord::TITLE, KeyRecord::TAB, main)
+}
+
+fn tabs(call: &PageCall<'_>, current: Interface) -> Markup {
+    html! {
+        nav .tabs aria-label="Interfaces" {
+            @for interface in interfaces(call) {
+                a .tab href={ "/console/keys?interface=" (interface.as_str()) }
+                    aria-current=[(interface == current).then_some("page")]
+                    title=(title(interface)) {
+                    (interface.as_str().to_uppercase())
+                }
+            }
+        }
+        p .muted { (title(current)) }
+    }
+}
 
 /// The interfaces whose keys this listener serves, ROUTER first.
 fn interfaces(call: &PageCall<'_>) -> impl Iterator<Item = Interface> {
@@ -27,7 +178,7 @@ fn interface(call: &PageCall<'_>) -> Interface {
 }
 
 /// The path of an interface's keys in the API.
-fn collection(interface: Interface) -> &'static str {
+const fn collection(interface: Interface) -> &'static str {
     match interface {
         Interface::Pin => "/v1/apikeys",
         Interface::Agent => "/v1/api-keys",
@@ -35,7 +186,7 @@ fn collection(interface: Interface) -> &'static str {
     }
 }
 
-/// The path of a key's page, or of a form's action below it.
+/// The path of a key's page, or of an action below it.
 fn link(interface: Interface, id: &str, action: &str) -> String {
     format!("/console/keys/{}{action}?interface={}", encode(id), interface.as_str())
 }
@@ -49,11 +200,19 @@ fn title(interface: Interface) -> &'static str {
     }
 }
 
-/// The CSS class of a key's status.
-fn status_class(status: KeyState) -> &'static str {
-    match status {
+/// The status of a key, in a colour.
+fn status(key: &KeyRecord) -> Markup {
+    let kind = match key.status {
         KeyState::Active => "ok",
         KeyState::Inactive | KeyState::Expired => "warn",
         KeyState::Revoked => "bad",
+    };
+    pieces::badge(kind, key.status.as_str())
+}
+
+fn or_never(at: Option<Time>) -> Markup {
+    match at {
+        Some(_) => pieces::when(at),
+        None => html! { span .muted { "never" } },
     }
 }
