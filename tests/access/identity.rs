@@ -116,6 +116,8 @@ pub const ROWS: &[Row] = &[
     ("GET", "/v1/router/config/revisions/{revision}", Object::Shared("000000000000"), 403),
     ("POST", "/v1/router/config/rollback", Object::None, 403),
     ("GET", "/v1/router/usage", Object::None, 200),
+    ("PATCH", "/v1/router/usage", Object::None, 403),
+    ("GET", "/v1/router/usage/lost", Object::None, 403),
     ("GET", "/v1/models", Object::None, 200),
     ("GET", "/v1/models/{id...}", Object::Shared("nothing"), 404),
     ("POST", "/v1/chat/completions", Object::None, 400),

@@ -46,7 +46,7 @@ async function keys(browser) {
 
   // What the API refuses stands at its field, and nothing that was written is lost.
   await page.getByLabel('Name', { exact: true }).fill('from the browser');
-  await page.getByLabel('Requests a minute').fill('many');
+  await page.getByLabel('Requests a minute', { exact: true }).fill('many');
   await page.getByLabel('Budget in US dollars').fill('2');
   await page.getByLabel('Models', { exact: true }).fill('auto\nnone*');
   await page.getByLabel('Labels').fill('team=search');
@@ -54,7 +54,7 @@ async function keys(browser) {
   await page.locator('.field .error').getByText('limits.rpm must be').waitFor();
   assert.equal(await page.getByLabel('Name', { exact: true }).inputValue(), 'from the browser');
   await check(page);
-  await page.getByLabel('Requests a minute').fill('50');
+  await page.getByLabel('Requests a minute', { exact: true }).fill('50');
 
   // The same form twice is one key.
   const twice = await page.evaluate(async () => {
@@ -131,12 +131,12 @@ async function keys(browser) {
   await page.locator('.badge-ok', { hasText: 'active' }).waitFor();
   assert.equal(await chat(third), 200);
 
-  await page.getByLabel('Requests a minute').fill('2000000000');
+  await page.getByLabel('Requests a minute', { exact: true }).fill('2000000000');
   await press(page, 'Save');
   await page.locator('.field .error').getByText('limits.rpm must be').waitFor();
-  assert.equal(await page.getByLabel('Requests a minute').getAttribute('aria-invalid'), 'true');
+  assert.equal(await page.getByLabel('Requests a minute', { exact: true }).getAttribute('aria-invalid'), 'true');
   await check(page);
-  await page.getByLabel('Requests a minute').fill('40');
+  await page.getByLabel('Requests a minute', { exact: true }).fill('40');
   await page.getByLabel('Budget in US dollars').fill('');
   await page.getByLabel('Labels').fill('');
   await page.getByLabel('Name', { exact: true }).fill('another name');
@@ -276,7 +276,7 @@ async function people(browser) {
   await check(page);
   await page.goto(one);
 
-  await page.getByLabel('Requests a minute').fill('7');
+  await page.getByLabel('Requests a minute', { exact: true }).fill('7');
   await page.getByLabel('Role').selectOption('admin');
   await press(page, 'Save');
   await page.getByText('7 requests/min').waitFor();

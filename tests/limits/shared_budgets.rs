@@ -147,9 +147,9 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     let child = make(&gateway, &below[0].secret, json!({"scopes": ["inference"]})).await;
     below.push(child);
     let rest = spend(&gateway, &below, 100).await;
-    // What the process that was killed held is gone: what was reserved at once and spent in the last
-    // two seconds, at most eighteen cents of each of fifteen. And of the last eighteen cents one
-    // answer may be left over.
+    // What the process that was killed held is gone: what was reserved at once and spent in the
+    // last two seconds, at most eighteen cents of each of fifteen. And of the last eighteen cents
+    // one answer may be left over.
     let gone = (15 * 18_usize).div_ceil(10) + 1;
     assert!((100 - 60 - gone..=100 - answered).contains(&rest), "{answered} and {rest}");
     assert_eq!(a.count(), answered + rest);

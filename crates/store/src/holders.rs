@@ -1,4 +1,4 @@
-//! Processes that may spend budgets: their rows, and the number of each write to the tables of spend.
+//! Processes that may spend budgets, and the number of each write to the tables of spend.
 
 use super::StoreError;
 use super::sql::{Transaction, params};

@@ -1,0 +1,105 @@
+//! The gate of a command line.
+
+use super::*;
+use rerouter_records::evaluation::{ChangeRecord, CostRecord, UnpricedTarget};
+
+fn bounds() -> Bounds {
+    Bounds {
+        max_changed: Some(0.02),
+        forbid_unroutable: true,
+        max_cost_increase: Some(0.05),
+        allow_empty: false,
+        junit: None,
+    }
+}
+
+/// `unpriced`: how many of those that changed have no known difference in cost.
+fn report(
+    evaluated: u64,
+    changed: u64,
+    unroutable: u64,
+    before: f64,
+    after: f64,
+    unpriced: u64,
+) -> EvaluationRecord {
+    let target = |target: &str, lacks: &str, count| UnpricedTarget {
+        target: target.into(),
+        lacks: lacks.into(),
+        count,
+    };
+    let change = |unpriced| ChangeRecord {
+        from: "p/x".into(),
+        to: "p/y".into(),
+        count: 1,
+        cost_delta_usd: None,
+        unpriced,
+        reasons: Vec::new(),
+        examples: Vec::new(),
+    };
+    let cost = CostRecord {
+        before,
+        after,
+        unpriced: unpriced + 1,
+        unpriced_targets: vec![target("p/x", "price", unpriced), target("p/y", "usage", 1)],
+        ..CostRecord::default()
+    };
+    EvaluationRecord {
+        evaluated,
+        changed,
+        unroutable,
+        by_change: vec![change(0), change(unpriced)],
+        cost,
+        ..EvaluationRecord::default()
+    }
+}
+
+fn broken(bounds: &Bounds, report: &EvaluationRecord) -> Vec<&'static str> {
+    bounds
+        .judge(report)
+        .iter()
+        .filter(|verdict| !verdict.holds())
+        .map(|verdict| verdict.name)
+        .collect()
+}
+
+#[test]
+fn each_bound_holds_up_to_its_edge_and_no_further() {
+    let bounds = bounds();
+    assert_eq!(broken(&bounds, &report(100, 2, 0, 1.0, 1.05, 0)), [""; 0]);
+    assert_eq!(broken(&bounds, &report(100, 3, 0, 1.0, 1.0, 0)), ["max-changed"]);
+    assert_eq!(broken(&bounds, &report(100, 1, 1, 1.0, 0.5, 0)), ["forbid-unroutable"]);
+    assert_eq!(broken(&bounds, &report(100, 0, 0, 1.0, 1.06, 0)), ["max-cost-increase"]);
+    assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.1, 0)), ["max-cost-increase"]);
+    assert_eq!(broken(&bounds, &report(100, 0, 0, 0.0, 0.0, 0)), [""; 0]);
+    // What cannot be judged does not pass.
+    let unknown = report(100, 1, 0, 1.0, 1.0, 1);
+    assert_eq!(broken(&bounds, &unknown), ["max-cost-increase"]);
+    let why = bounds.judge(&unknown).pop().and_then(|verdict| verdict.broken).unwrap();
+    assert!(
+        why.ends_with("an unknown cost: no price for p/x (1), no usage reported by p/y (1)"),
+        "{why}"
+    );
+    assert_eq!(broken(&bounds, &report(0, 0, 0, 0.0, 0.0, 0)), ["captures"]);
+    assert_eq!(
+        broken(&Bounds { allow_empty: true, ..bounds }, &report(0, 0, 0, 0.0, 0.0, 0)),
+        [""; 0]
+    );
+    let none = Bounds {
+        max_changed: None,
+        forbid_unroutable: false,
+        max_cost_increase: None,
+        allow_empty: false,
+        junit: None,
+    };
+    assert_eq!(none.judge(&report(0, 0, 0, 0.0, 0.0, 0)), []);
+}
+
+#[test]
+fn captures_that_found_no_target_before_do_not_dilute_the_share() {
+    let mut report = report(100, 2, 0, 1.0, 1.0, 0);
+    assert_eq!(broken(&bounds(), &report), [""; 0]);
+    report.unroutable_before = 50;
+    assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 0.04));
+    report.unroutable_before = 100;
+    assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 1.0));
+}
