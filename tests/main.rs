@@ -1,8 +1,8 @@
-//! The integration tests, one binary: the real gateway as a process, talked to over sockets, and
-//! checks of the source itself.
+//! The integration tests in one binary: the real gateway as a process, used over sockets, and
+//! checks of the source.
 
-// A test says what is wrong by panicking, prints the gateway's log when it does, and takes its tier
-// from the environment; nothing of it is called from outside.
+// A test fails by a panic, prints the gateway's log then, and reads its tier from the environment.
+// Nothing outside calls its code.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

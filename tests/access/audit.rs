@@ -1,5 +1,5 @@
-//! Who did what: every route that is noted leaves its row, with actor, target, request and address;
-//! what changed nothing leaves none; and what was answered before a kill is there after it.
+//! The audit: every audited route leaves a row with actor, target, request and address. A call that
+//! changes nothing leaves no row. Rows of calls that were answered before a kill survive it.
 
 use std::collections::BTreeSet;
 
@@ -24,15 +24,15 @@ async fn rows(gateway: &Gateway, query: &str) -> Vec<Value> {
     answer.json()["data"].as_array().unwrap().clone()
 }
 
-/// A gateway in the tests' hands, with what was done on it so far.
+/// A gateway, and the audited calls that the test has made to it.
 struct Deeds {
     gateway: Gateway,
     done: BTreeSet<(String, String)>,
 }
 
 impl Deeds {
-    /// Does something that succeeds and finds the one row that it left: type of its actor, type of
-    /// its target, id of its target.
+    /// Makes a call that succeeds, and finds its one row in the audit. `expected` has the types of
+    /// the row's actor and target. Returns the answer and the row.
     async fn noted(
         &mut self,
         method: &str,
@@ -380,7 +380,7 @@ async fn admins_only_read_it_and_ask_it_well() {
     let login = send("/v1/auth/login", "ann@example.com", "correct horse").await.json();
     let token = login["token"].as_str().unwrap();
     envelope::management(&gateway.manage("GET", "/v1/audit", token, None).await, 403, "forbidden");
-    // Guesses: ten of Ann's password, refused or throttled, and some for nobody.
+    // Password guesses: ten for Ann, refused or throttled, and some for an unknown user.
     for _ in 0..14 {
         send("/v1/auth/login", "ann@example.com", "wrong").await;
         send("/v1/auth/login", "nobody@example.com", "wrong").await;

@@ -1,5 +1,5 @@
-//! What a page of another origin achieves with a browser that is logged in: nothing. By a table
-//! over every route, and by a real browser, which `./test` installs.
+//! A page of another origin achieves nothing with a browser that is logged in. The tests go through
+//! every route by hand, and use a real browser, which `./test` installs.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::support::{free_port, until};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PASSWORD: &str = "correct horse";
-/// A browser on a busy machine takes its time.
+/// Time limit for a browser on a busy machine.
 const BROWSING: Duration = Duration::from_secs(240);
 
 async fn start() -> (Gateway, Provider) {
@@ -29,7 +29,7 @@ async fn start() -> (Gateway, Provider) {
     (Setup::new(&in_order(&[("a", &provider.url())], "")).start().await, provider)
 }
 
-/// The cookie of an admin who has logged in.
+/// Logs in as a new admin, and returns the session cookie.
 async fn admin_cookie(gateway: &Gateway) -> String {
     let account = json!({"email": "admin@example.com", "password": PASSWORD, "role": "admin"});
     gateway.answers(201, "POST", "/v1/users", &gateway.admin_key, Some(&account)).await;
@@ -83,8 +83,8 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
         &[("origin", "null")],
     ];
     let mut seen = 0;
-    // What nodes tell is signed, which no browser does for a page: without that it is 401 before
-    // anything else.
+    // Calls from nodes are signed, which a browser cannot do for a page. Without a signature, the
+    // answer is 401 before any other check.
     let signed = |route: &&Route| Surface::of(route.path) == Surface::NodeCallback;
     for route in everything().filter(|route| !route.method.is_safe() && !signed(route)) {
         let (surface, method, target) =
@@ -101,7 +101,7 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     assert!(seen > 100, "{seen}");
     assert_eq!(state(&gateway).await, before);
     assert_eq!(provider.count(), 0);
-    // Nor is a credential that browsers add by themselves any better, where none is looked at.
+    // Credentials that browsers add by themselves do not help where no credential is read.
     for route in everything().filter(|route| !route.method.is_safe()) {
         let (surface, target) = (Surface::of(route.path), fill(route.path, NO_KEY));
         for scheme in
@@ -121,8 +121,8 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
         }
     }
     assert_eq!(state(&gateway).await, before);
-    // A request that shows a credential which no browser adds by itself is not asked where it comes
-    // from, but on the console, which takes the cookie only.
+    // A credential that no browser adds by itself makes the origin irrelevant. The console is the
+    // exception, as it takes only the cookie.
     for route in everything().filter(|route| !route.method.is_safe()) {
         let (method, target) = (route.method.as_str(), fill(route.path, NO_KEY));
         let answer = gateway
@@ -145,8 +145,8 @@ async fn every_unsafe_route_refuses_what_a_browser_sends_for_another_site() {
     }
 }
 
-/// What a browser asks before it sends what a form could not, and before it goes from a public
-/// network to a private one.
+/// Preflight requests: browsers send them before a request that no form could send, and before a
+/// request from a public network to a private one.
 #[tokio::test]
 async fn nobody_who_asks_beforehand_is_told_to_come() {
     let (gateway, _provider) = start().await;
@@ -173,7 +173,7 @@ async fn nobody_who_asks_beforehand_is_told_to_come() {
                     asked.status,
                     asked.text()
                 );
-                // Nor is anything let be read that is answered without being asked for beforehand.
+                // Answers to requests without a preflight cannot be read by the page either.
                 let plain = [
                     ("origin", origin),
                     ("sec-fetch-mode", "cors"),
@@ -223,8 +223,8 @@ async fn every_route_is_served_to_our_own_names_only() {
     assert_eq!(provider.count(), 0);
 }
 
-/// Beside a public listener, which takes any name where none is listed, one on loopback takes its
-/// own only.
+/// A public listener without a list of names takes any `Host`. A listener on loopback beside it
+/// takes only its own names.
 #[tokio::test]
 async fn a_listener_on_loopback_takes_no_name_that_a_public_one_beside_it_takes() {
     let (mut gateway, _provider) = start().await;
@@ -240,7 +240,8 @@ async fn a_listener_on_loopback_takes_no_name_that_a_public_one_beside_it_takes(
     ] {
         let own = port == gateway.address().port();
         let host = format!("{host}:{port}");
-        // As a browser writes it that was led here: to the page it is its own origin.
+        // A browser writes this origin after DNS rebinding: to the page, the gateway is its own
+        // origin.
         let origin = format!("http://{host}");
         let headers = [JSON, ("origin", origin.as_str()), ("sec-fetch-site", "same-origin")];
         let ask = match own {
@@ -259,7 +260,7 @@ async fn a_listener_on_loopback_takes_no_name_that_a_public_one_beside_it_takes(
     assert_eq!(agents["data"].as_array().map(Vec::len), Some(1), "{agents}");
 }
 
-/// A browser that looks at a page; it ends with the value.
+/// A browser that shows a page. Dropping the value ends the process.
 struct Browser {
     child: Child,
     _profile: TempDir,
@@ -282,8 +283,8 @@ impl Browser {
             "--disable-component-update",
             "--disable-default-apps",
         ]);
-        // What browsers of today do about such pages beyond the rules of origins and cookies is not
-        // to be what protects us.
+        // Newer protections of browsers are switched off: the gateway must be safe by the rules of
+        // origins and cookies alone.
         command.arg(
             "--disable-features=HttpsUpgrades,LocalNetworkAccessChecks,\
             BlockInsecurePrivateNetworkRequests",
@@ -303,17 +304,17 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// The server of the page. What it does not serve itself it hands on to the gateway as it came: to
-/// a browser whose name for it now leads to the gateway, that is the gateway.
+/// The server of the attacking page. It passes all other requests to the gateway unchanged, so to a
+/// browser under DNS rebinding this server is the gateway.
 async fn evil(page: String, gateway: std::net::SocketAddr, cookie: String) -> Provider {
     Provider::start(move |request: &Received, _| match request.target.as_str() {
-        // Cookies know nothing of ports: this is the one that the gateway would have set.
+        // Cookies do not depend on the port, so this cookie is like one that the gateway set.
         target if target.starts_with("/enter/") => {
             let (name, host) =
                 (target.trim_start_matches("/enter/"), request.header("host").unwrap());
@@ -355,7 +356,7 @@ fn hand_on(request: &Received, gateway: std::net::SocketAddr) -> Vec<Step> {
     vec![Step::Write(answer), Step::Cut]
 }
 
-/// The page's own account of what it could read, when it is through.
+/// Waits for the page's report on what it could read.
 async fn report(evil: &Provider) -> Vec<Value> {
     let began = Instant::now();
     loop {
@@ -374,15 +375,15 @@ async fn report(evil: &Provider) -> Vec<Value> {
     }
 }
 
-/// How many lines the gateway has logged, up to now: lines are written behind the requests, in
-/// their order.
+/// Number of lines in the gateway's log so far. Log lines follow their requests with a delay, in
+/// the same order.
 async fn lines(gateway: &Gateway) -> usize {
     let id = gateway.send("GET", "/version", &[], None).await.request_id();
     until("the log", async || gateway.log().contains(&id).then_some(())).await;
     gateway.log().lines().count()
 }
 
-/// Method, path and status of each request that the gateway has logged from a line on.
+/// Method, path and status of each request in the log from line `from` on.
 fn logged(gateway: &Gateway, from: usize) -> Vec<(String, String, u64)> {
     let log = gateway.log();
     let lines = log.lines().skip(from).filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -396,7 +397,8 @@ fn logged(gateway: &Gateway, from: usize) -> Vec<(String, String, u64)> {
     lines.filter_map(line).collect()
 }
 
-/// What is attacked in every way, and, in short, every other route that changes something.
+/// Requests for the page: some are attacked in every way, and every other route that changes
+/// something in one brief way.
 fn attacks(revision: &str) -> Vec<Value> {
     let account = json!({"email": "mallory@example.com", "password": "correct horse"});
     let document = json!({"providers": {"m": {"protocol": "mock"}}, "recipes": {}, "aliases": {}});
@@ -432,7 +434,8 @@ fn attacks(revision: &str) -> Vec<Value> {
     whole.chain(others).collect()
 }
 
-/// The page, for a gateway by this name; it tells this address, and goes to another one at last.
+/// The attacking page for the gateway at `gateway`. It sends its findings to `report`, and finally
+/// navigates to `last`.
 fn page(attacks: &[Value], gateway: &str, report: &str, last: &str) -> String {
     let looks = [
         "/v1/router/usage",
@@ -448,8 +451,8 @@ fn page(attacks: &[Value], gateway: &str, report: &str, last: &str) -> String {
         .replace("LAST", last)
 }
 
-/// That nothing was done which changes anything, whatever came; paths that were attacked in every
-/// way came more than once.
+/// Asserts that no logged request changed anything, and that each attacked path was requested at
+/// least as often as the page tried.
 fn check_logged(logged: &[(String, String, u64)], attacks: &[Value], from: &str) {
     for (method, path, status) in
         logged.iter().filter(|(method, ..)| !matches!(method.as_str(), "GET" | "OPTIONS"))
@@ -472,8 +475,8 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
     let before = state(&gateway).await;
     let attacks = attacks(before[0].as_str().unwrap());
     let port = gateway.address().port();
-    // Another port of the same name is another origin but the same site: the cookie goes along.
-    // Another name is another site.
+    // Another port on the same name is another origin, but the same site, so the browser sends the
+    // cookie. Another name is another site.
     for (name, host, logged_in) in [
         ("127.0.0.1", "127.0.0.1", true),
         ("localhost", "localhost", true),
@@ -484,7 +487,7 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
         let last = format!("http://somebody:secret@{host}:{port}{path}");
         let at_gateway = page(&attacks, &format!("http://{host}:{port}"), "/report", &last);
         let evil = evil(at_gateway, gateway.address(), cookie.clone()).await;
-        // The cookie is that of the name by which the gateway is asked.
+        // The cookie is for the name under which the browser calls the gateway.
         let browser =
             Browser::open(&format!("http://{host}:{}/enter/{name}", evil.address().port()));
         assert_eq!(report(&evil).await, Vec::<Value>::new(), "nothing is readable from {name}");
@@ -513,8 +516,8 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
         assert_eq!(seen("/v1/users"), logged_in, "the cookie was in play from {name}: {logged:?}");
         assert_eq!(state(&gateway).await, before, "from {name}");
     }
-    // A name of its own that leads to the gateway now: for the browser that is one origin, and
-    // every answer can be read.
+    // DNS rebinding: the page's own name now leads to the gateway. For the browser that is one
+    // origin, so the page can read every answer.
     let from = lines(&gateway).await;
     let evil = evil(page(&attacks, "", "/report", ""), gateway.address(), cookie).await;
     let browser = Browser::open(&format!("http://{}/enter/evil.example", evil.address()));
@@ -536,13 +539,12 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_another_origin() {
     assert_eq!(provider.count(), 0);
 }
 
-/// Whether a POST to this path leads to a route, as others by that path are refused for their
-/// method.
+/// Whether some route takes a POST to this path. Other paths are refused because of the method.
 fn found(path: &str) -> bool {
     everything().any(|route| route.method == http::Method::POST && fill(route.path, NO_KEY) == path)
 }
 
-/// A page in a frame without rights, and one from a file: their origin is `null`.
+/// A page in a sandboxed frame and a page from a file. Both have the origin `null`.
 #[tokio::test]
 async fn a_real_browser_achieves_nothing_for_a_page_of_no_origin() {
     let (gateway, provider) = start().await;
@@ -575,7 +577,7 @@ async fn a_real_browser_achieves_nothing_for_a_page_of_no_origin() {
         lines(&gateway).await;
         let logged = logged(&gateway, from);
         check_logged(&logged, &attacks, &url);
-        // Where no credential is looked at, the origin is.
+        // Where no credential is read, the origin decides.
         let open = ["/v1/auth/login", "/v1/auth/register", "/v1/agents", "/v1/api-keys"];
         let came = logged
             .iter()

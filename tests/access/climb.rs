@@ -1,6 +1,7 @@
-//! Users and nodes, whatever is asked for of them: nobody but an admin makes or changes any, by
-//! whatever body; an admin's bodies do what they say and nothing else; and a node that reports
-//! itself is never more than its enrolment. Keys are in `crates/core/src/api/tests/`.
+//! Property tests against privilege escalation. Nobody but an admin creates or changes users or
+//! nodes, with any body. A body from an admin does what it says and nothing else. A node that
+//! registers itself never gets more than its enrolment allows. Keys are in
+//! `crates/core/src/api/tests/`.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::support::node::Node;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// Draws from a strategy, each time another value.
+/// Draws a new value from a strategy on each call.
 struct Draw(TestRunner);
 
 impl Draw {
@@ -54,7 +55,7 @@ fn object(
         .prop_map(|members| Value::Object(members.into_iter().collect::<Map<_, _>>()))
 }
 
-/// A body for a user: mostly what there is, mostly well.
+/// A body for a user, mostly with known fields and valid values.
 fn user() -> impl Strategy<Value = Value> {
     let limit = prop_oneof![
         ("rpm|tpm|concurrency|keys_per_user", (1u64..90).prop_map(Value::from)),
@@ -102,7 +103,8 @@ async fn set_role(gateway: &Gateway, id: &str, role: &str) {
         .await;
 }
 
-/// Everybody who is no admin, or shows nothing that an admin's key would be, by what they show.
+/// Credentials of everybody who is not an admin, or whose key does not act as an admin's, by
+/// description.
 async fn others(gateway: &Gateway, ann: &str, bob: &str) -> BTreeMap<&'static str, Option<String>> {
     let admin = gateway.admin_key.as_str();
     let owner = json!(id_of(gateway, ann).await);
@@ -125,7 +127,7 @@ async fn others(gateway: &Gateway, ann: &str, bob: &str) -> BTreeMap<&'static st
     );
     found.insert("a member's key", Some(key(gateway, "/v1/apikeys", ann, json!({})).await));
     found.insert("an AGENT key", Some(key(gateway, "/v1/api-keys", CLOUD_KEY, json!({})).await));
-    // Of one who is an admin: keys without that scope, and on another interface.
+    // Keys of an admin without the scope `admin`, or for another interface.
     found.insert("an admin's plain key", Some(key(gateway, "/v1/apikeys", bob, json!({})).await));
     found.insert(
         "an admin's ROUTER key",
@@ -194,7 +196,7 @@ async fn nobody_but_an_admin_changes_users_or_nodes_by_whatever_body() {
     }
 }
 
-/// What a body asks of a user that is `before`, where it is taken.
+/// What user `before` becomes if `body` is accepted as a patch.
 fn wanted(before: &Value, body: &Value) -> Value {
     let mut user = before.clone();
     for name in ["name", "role", "disabled"] {
@@ -210,7 +212,7 @@ fn wanted(before: &Value, body: &Value) -> Value {
     user
 }
 
-/// A merge patch (RFC 7396).
+/// Applies a merge patch (RFC 7396).
 fn merged(before: &Value, patch: &Value) -> Value {
     let Value::Object(patch) = patch else { return patch.clone() };
     let mut all = before.as_object().cloned().unwrap_or_default();
@@ -226,7 +228,7 @@ fn merged(before: &Value, patch: &Value) -> Value {
     Value::Object(all)
 }
 
-/// The same numbers, however they are written.
+/// Whether two values are equal, with numbers compared by value.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
@@ -264,7 +266,7 @@ async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
         taken += usize::from(answer.status == 200);
         assert!(matches!(answer.status, 200 | 400), "{body}: {}", answer.text());
         assert!(same(&after, &expected), "{body}: {after} and not {expected}");
-        // Whoever is disabled has no session any more, and is who they are by the next.
+        // A disabled user has no session. After the next login, the role is the new one.
         let me = gateway.manage("GET", "/v1/auth/me", &ann, None).await;
         assert!(me.status == 401 || me.json()["role"] == after["role"], "{}", me.text());
     }
@@ -283,7 +285,7 @@ async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
             for (name, value) in wanted(&plain, &body).as_object().unwrap() {
                 expected[name] = value.clone();
             }
-            // Null is as if it had not been said.
+            // A null counts as an absent field.
             expected["role"] =
                 body.get("role").filter(|role| !role.is_null()).cloned().unwrap_or(json!("user"));
             assert!(same(&record, &expected), "{body}: {record}");
@@ -300,7 +302,7 @@ async fn an_admin_s_bodies_do_what_they_say_of_a_user_and_nothing_else() {
     );
 }
 
-/// What a node says of itself: names, places and fields within its enrolment and beyond.
+/// A registration of a node, with names, addresses and fields inside and outside its enrolment.
 fn registration(port: u16) -> impl Strategy<Value = Value> {
     let name = || {
         prop_oneof![
@@ -401,7 +403,7 @@ async fn a_node_is_never_more_than_its_enrolment_whatever_it_says() {
             assert_eq!(*said, before, "{body}");
         }
         if answer.status == 200 && n % 3 != 2 {
-            // `seq` starts over with a registration.
+            // A registration starts `seq` over.
             seq = 0;
         }
     }

@@ -1,5 +1,5 @@
-//! However a credential ends, no request that begins after the answer succeeds: clients ask with it
-//! again and again meanwhile.
+//! However a credential ends, no request that begins after that answer succeeds. Clients use the
+//! credential in a loop meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::support::provider::{self as scripted, Provider};
 use crate::support::{count, until};
 
 const ROUTER: &str = "/v1/router/keys";
-/// Where a key is shown to be good without a provider.
+/// A path that shows whether a key is valid, without asking a provider.
 const PROBE: &str = "/v1/models";
 const CHAT: &str = "/v1/chat/completions";
 const ME: &str = "/v1/auth/me";
@@ -25,8 +25,7 @@ async fn make(gateway: &Gateway, path: &str, maker: &str) -> Key {
     gateway.make_key(path, maker, &json!({})).await
 }
 
-/// One client that asks with a key again and again; what it began after `dead` was set must be
-/// refused.
+/// One client that uses a key in a loop. Requests that begin after `dead` was set must be refused.
 async fn hammer(
     mut connection: Connection,
     ask: Vec<u8>,
@@ -48,7 +47,7 @@ async fn hammer(
     connection
 }
 
-/// The same on one of the streams of an HTTP/2 connection.
+/// As [`hammer`], on a stream of an HTTP/2 connection.
 async fn hammer_h2(
     mut connection: H2,
     bearer: String,
@@ -72,7 +71,7 @@ async fn hammer_h2(
 #[tokio::test]
 async fn no_request_that_begins_after_a_revocation_succeeds() {
     const CLIENTS: usize = 64;
-    // Of HTTP/2, and the streams that each has at once.
+    // HTTP/2 connections, and concurrent streams on each.
     const CONNECTIONS: usize = 4;
     const STREAMS: usize = 4;
     let a = Provider::always(scripted::completion("a word")).await;
@@ -113,7 +112,7 @@ async fn no_request_that_begins_after_a_revocation_succeeds() {
             (good.load(Ordering::SeqCst) >= CLIENTS + CONNECTIONS * STREAMS).then_some(())
         })
         .await;
-        // With its descent in every other round: the same promise.
+        // Every other round also ends the key's descendants, with the same guarantee.
         let target =
             format!("{ROUTER}/{}{}", key.id, if round % 2 == 0 { "" } else { "?descendants=true" });
         gateway.answers(204, "DELETE", &target, &admin, None).await;
@@ -127,8 +126,8 @@ async fn no_request_that_begins_after_a_revocation_succeeds() {
     }
 }
 
-/// A credential: the header that shows it, what is asked with it, and the request that ends it,
-/// with whose credential.
+/// A credential and its end: the header that sends it, the path to ask, and the request that ends
+/// it with the credential for that request.
 struct Ending {
     shown: (&'static str, String),
     asked: &'static str,
@@ -143,7 +142,7 @@ fn network(number: usize) -> String {
     format!("198.{}.{}.7", 18 + number / 250, number % 250)
 }
 
-/// A user of this round, who has an address of their own: logins of one are throttled.
+/// A user of one round, with a network of its own because logins are throttled by network.
 struct Somebody {
     id: String,
     email: String,
@@ -166,7 +165,7 @@ impl Somebody {
         Somebody { id, email, network: network(number) }
     }
 
-    /// The token and the cookie of a new session.
+    /// Logs in. Returns the token and the cookie of the new session.
     async fn log_in(&self, gateway: &Gateway) -> (String, String) {
         let body = json!({"email": self.email, "password": PASSWORD}).to_string();
         let headers = [JSON, ("x-forwarded-for", self.network.as_str())];
@@ -185,7 +184,7 @@ impl Somebody {
     }
 }
 
-/// Keys of each interface, by each way in which one ends.
+/// Keys of each interface, each with one of the ways in which a key ends.
 async fn of_keys(gateway: &Gateway) -> Vec<Ending> {
     let mut ends = Vec::new();
     for (path, asked, maker) in [
@@ -208,10 +207,10 @@ async fn of_keys(gateway: &Gateway) -> Vec<Ending> {
     ends
 }
 
-/// Sessions by logout and by another password, and all that users have by being disabled.
+/// Sessions that end by logout or a new password, and all credentials of users who are disabled.
 async fn of_users(gateway: &Gateway, round: usize) -> Vec<Ending> {
     let mut ends = Vec::new();
-    // A session is its cookie and its token: the end of one is that of the other.
+    // A session's cookie and token end together.
     let somebody = Somebody::new(gateway, round * 6).await;
     for shows_cookie in [false, true] {
         let (token, cookie) = somebody.log_in(gateway).await;
@@ -252,7 +251,7 @@ async fn of_users(gateway: &Gateway, round: usize) -> Vec<Ending> {
     ends
 }
 
-/// The same promise of every other way in which a credential ends, and where a provider is asked.
+/// The same guarantee for all other ends of credentials, with a provider behind the gateway.
 #[tokio::test]
 async fn nor_does_one_after_any_other_end_of_a_key_or_a_session() {
     const CLIENTS: usize = 24;
@@ -290,7 +289,7 @@ async fn nor_does_one_after_any_other_end_of_a_key_or_a_session() {
             })
             .await;
             let ((name, value), with, network) = (bearer(&by), with.to_string(), network(round));
-            // Passwords are tried from a network of this round's.
+            // Each password is sent from a network of this round.
             let headers = [(name, value.as_str()), JSON, ("x-forwarded-for", &network)];
             let ended = gateway.send(method, &target, &headers, Some(with.as_bytes())).await;
             assert!(matches!(ended.status, 200 | 204), "{method} {target}: {}", ended.text());
@@ -298,7 +297,7 @@ async fn nor_does_one_after_any_other_end_of_a_key_or_a_session() {
             for client in clients {
                 connections.push(client.await.expect("no client saw it alive"));
             }
-            // A hundred of an owner's may live.
+            // An owner may have only a hundred live keys.
             if method != "DELETE" && target.contains("keys/") {
                 let key = target.trim_end_matches("/rotate");
                 assert_eq!(gateway.manage("DELETE", key, &by, None).await.status, 204, "{key}");

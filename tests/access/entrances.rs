@@ -1,5 +1,5 @@
-//! The ways in: keys in `Authorization`, `x-api-key` and `api-key`, sessions in cookies, on every
-//! route; and that nothing that answers is entered by anybody who was not let in.
+//! Authentication on every route: keys in `Authorization`, `x-api-key` and `api-key`, and sessions
+//! in cookies. No handler runs for a request that was not authenticated.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ use crate::support::gateway::Gateway;
 use crate::support::node::now;
 use crate::support::provider::{self as scripted, Provider};
 
-/// What answers without a credential, by contract; AGENT too, where it is not enforced.
+/// Routes that answer without a credential, according to the specification. If AGENT is not
+/// enforced, its routes do too.
 pub const OPEN: [(&str, &str); 5] = [
     ("GET", "/health"),
     ("GET", "/version"),
@@ -31,7 +32,7 @@ pub const OPEN: [(&str, &str); 5] = [
     ("POST", "/v1/auth/login"),
 ];
 
-/// A connection that is opened again when the gateway closed it.
+/// A connection that is opened again after the gateway has closed it.
 pub struct Line<'a> {
     gateway: &'a Gateway,
     connection: Connection,
@@ -54,7 +55,7 @@ impl Line<'_> {
     }
 }
 
-/// Cookies of sessions that are over, and what is no cookie of a session.
+/// Cookies of ended sessions, and values that are not session cookies.
 async fn bad_cookies(gateway: &Gateway, token: &str, key: &str) -> Vec<String> {
     let (ended, disabled) = (cookie(gateway, "ann@example.com").await, {
         gateway.session("dora@example.com").await;
@@ -70,13 +71,13 @@ async fn bad_cookies(gateway: &Gateway, token: &str, key: &str) -> Vec<String> {
         204
     );
     let twice = format!("{ended}; {ended}");
-    // The two secrets of a session are not each other.
+    // A session's token is not valid as its cookie.
     let wrong = [token, key, "nonsense", ""].map(|value| format!("rerouter_session={value}"));
     [vec![ended, disabled, twice], wrong.to_vec()].concat()
 }
 
-/// A secret of every kind, by what it is: of each interface one that is good there and nowhere
-/// else, and one for each way in which it can be none.
+/// A secret of every kind, by name: for each interface a key that is valid only there, and a secret
+/// for each way of being invalid.
 async fn secrets(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
     let mut secrets: BTreeMap<String, String> = BTreeMap::new();
     for (interface, path, _) in KEYS {
@@ -102,7 +103,7 @@ async fn secrets(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
     secrets
 }
 
-/// What is good on a surface by `Authorization`.
+/// Names of the secrets that are valid in `Authorization` on a surface.
 fn own(surface: Surface) -> &'static [&'static str] {
     match surface {
         Surface::Pin | Surface::Console => &["pin", "admin", "session"],
@@ -113,10 +114,10 @@ fn own(surface: Surface) -> &'static [&'static str] {
     }
 }
 
-/// One way to ask: what it is called, its headers, and whether it is let in.
+/// A request to try: its description, its headers, and whether it is let in.
 type Try<'a> = (String, Vec<(&'static str, &'a str)>, bool);
 
-/// Every way in to a surface by a secret or a cookie, good and bad.
+/// Every way to present a secret or a cookie to a surface, valid and invalid.
 fn tries<'a>(
     surface: Surface,
     secrets: &'a BTreeMap<String, String>,
@@ -127,7 +128,7 @@ fn tries<'a>(
     let (data_plane, good) = (surface.is_data_plane(), ("cookie", good_cookie));
     let mut tries: Vec<Try> = Vec::new();
     for (name, value) in bearers.iter().filter(|(name, _)| !own(surface).contains(&name.as_str())) {
-        // A good cookie is no help to a bad credential; on AGENT it is none at all.
+        // A valid cookie does not help an invalid credential. AGENT takes no cookies at all.
         let headers = vec![("authorization", value.as_str()), good];
         tries.push((format!("authorization: {name}"), headers, false));
     }
@@ -139,10 +140,10 @@ fn tries<'a>(
             tries.push((format!("{header}: {name}"), vec![(header, secret.as_str())], is_good));
         }
     }
-    // On other surfaces neither header is looked at, and the cookie beside it is.
+    // Other surfaces ignore both headers, and read the cookie.
     if data_plane {
         tries.push(("a bad key".to_owned(), vec![("api-key", "nonsense"), good], false));
-        // The first that is there decides.
+        // The first header that is present decides.
         let first = ("authorization", "Bearer wrong");
         let headers = vec![first, ("x-api-key", secrets["router"].as_str())];
         tries.push(("a bad key before a good one".to_owned(), headers, false));
@@ -203,7 +204,8 @@ async fn every_route_refuses_every_stranger_alike() {
             check_401(surface, &answer);
             let mut body = answer.json();
             body.as_object_mut().unwrap().remove("request_id");
-            // Inference tells callers what they know: they sent none, or the operator's.
+            // Inference has different messages for callers without a credential and for the
+            // operator's key.
             let known = match surface.is_data_plane() {
                 true if name == "nothing" => "none",
                 true if name.ends_with(": admin") => "admin",
@@ -220,7 +222,7 @@ async fn every_route_refuses_every_stranger_alike() {
         if *method == "GET" && !is_open {
             let answer = line.ask(method, &target, &[("cookie", &good_cookie)]).await;
             let expected = if surface == Surface::Agent { 401 } else { *good };
-            // A session is told that it is no admin's in the same words as a key is.
+            // A session without the admin role gets the same refusal as a key without it.
             assert_eq!(
                 answer.status,
                 expected,
@@ -234,8 +236,8 @@ async fn every_route_refuses_every_stranger_alike() {
     assert_eq!(a.count(), 0, "no provider was asked");
 }
 
-/// A gateway in this process, of which everything that answers panics where it is entered: 500 says
-/// that it was.
+/// A gateway in this process whose handlers all panic on entry. Status 500 therefore says that a
+/// handler was entered.
 struct Mined {
     host: Host,
     faults: Faults,
@@ -289,7 +291,7 @@ impl Mined {
             .await
     }
 
-    /// As the node of this gateway signs.
+    /// Headers of a request that this gateway's node has signed.
     fn signed(&self, path: &str) -> Vec<(&'static str, String)> {
         let signer = Signer { key: self.node.1.as_bytes(), node: &self.node.0, generation: 1 };
         let authority = self.host.address().to_string();
@@ -349,7 +351,7 @@ async fn nothing_that_answers_is_entered_by_anybody_who_was_not_let_in() {
             entered += 1;
         }
     }
-    // Unknown paths, known ones by another method: a stranger does not hear that they are.
+    // Unknown paths, and known paths with another method: a stranger cannot tell them apart.
     for (method, path) in [
         ("GET", "/v1/nothing"),
         ("DELETE", "/v1/chat/completions"),

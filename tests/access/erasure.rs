@@ -1,4 +1,4 @@
-//! What is erased is gone for everybody when the call returns, and nothing else is.
+//! Erased captures are gone for every caller when the call returns, and nothing else is erased.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ async fn start() -> (Gateway, Provider) {
     (Gateway::start(&in_order(&[("a", &provider.url())], "")).await, provider)
 }
 
-/// The id of a captured request.
+/// Sends a request. Returns the id of its capture.
 async fn ask(gateway: &Gateway, key: &Key) -> String {
     let answer = gateway.chat(key, chat_body("auto", false).as_bytes()).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -41,7 +41,7 @@ async fn erased(gateway: &Gateway, by: &str, query: &str) -> Value {
     answer.json()["deleted"].clone()
 }
 
-/// All captures that there are.
+/// The ids of all captures.
 async fn left(gateway: &Gateway) -> BTreeSet<String> {
     let path = format!("{REPLAYS}?limit=100");
     let page = gateway.manage("GET", &path, &gateway.admin_key, None).await.json();
@@ -100,18 +100,18 @@ async fn captures_leave_by_key_time_and_user_within_reach() {
     let rerouted = gateway.answers(200, "POST", &reroute, &admin, None).await;
     gateway.capture(rerouted.json()["new_id"].as_str().unwrap()).await;
 
-    // Nothing beyond reach.
+    // Captures beyond the caller's reach are not erased.
     assert_eq!(erased(&gateway, &parent.secret, &format!("?key={}", other.id)).await, 0);
     assert_eq!(erased(&gateway, &ann, &format!("?key={}", bobs.id)).await, 0);
-    // A key of its line, then what its line has made by then.
+    // First a descendant key's captures, then what the caller's line has made until a time.
     let query = format!("?key={}", child.id);
     assert_eq!(erased(&gateway, &parent.secret, &query).await, 1);
     assert_eq!(erased(&gateway, &parent.secret, &query).await, 0, "again");
     let at = gateway.capture(&second).await["created_at"].as_str().unwrap().to_owned();
     assert_eq!(erased(&gateway, &parent.secret, &format!("?until={at}")).await, 1);
-    // The replay is of the same key as its original.
+    // A replay belongs to the same key as its original.
     assert_eq!(erased(&gateway, &ann, &format!("?key={}", other.id)).await, 2);
-    // All that is named has to match.
+    // All filters of the query must match.
     let query = format!("?user={bob_id}&key={}", parent.id);
     assert_eq!(erased(&gateway, &admin, &query).await, 0);
     let query = format!("?user={bob_id}&key={}&until=2001-01-01T00:00:00Z", bobs.id);
@@ -135,14 +135,14 @@ async fn captures_leave_by_key_time_and_user_within_reach() {
     assert_eq!(rows[8]["target"]["id"], format!("key={}", child.id));
     assert_eq!(rows[8]["actor"], json!({"type": "api_key", "id": parent.id}));
 
-    // A call counts on the limits of its key.
+    // An erasure counts against the rate limits of its key.
     let limited = json!({"scopes": ["replay"], "limits": {"rpm": 1}});
     let limited = gateway.make_key(KEYS, &admin, &limited).await;
     assert_eq!(erased(&gateway, &limited.secret, until).await, 0);
     assert_eq!(erase(&gateway, &limited.secret, until).await.status, 429);
 }
 
-/// A capture that is not written yet is not written any more.
+/// A capture that is not yet written when its key is erased is never written.
 #[tokio::test]
 async fn what_is_under_way_is_erased_too() {
     let gates = [Arc::new(Notify::new()), Arc::new(Notify::new())];
@@ -242,7 +242,7 @@ async fn a_deleted_user_leaves_usage_and_audit_under_the_id_alone() {
     let again = gateway.session("ann@example.com").await;
     assert_ne!(user_id(&gateway, &again).await, id);
 
-    // The last admin, who was disabled by a call that broke off.
+    // The last admin cannot be deleted, but a disabled one can, as after a deletion that broke off.
     let path = format!("/v1/users/{bobs_id}");
     let role = json!({"role": "admin"});
     gateway.answers(200, "PATCH", &path, &admin, Some(&role)).await;
@@ -266,7 +266,7 @@ async fn what_one_gateway_erases_is_gone_at_all() {
     };
     ask(a, &mine).await;
     ask(a, &mine).await;
-    // What the other one answered a moment ago is not in the index yet.
+    // The latest captures of the other gateway are not in the index yet.
     let query = format!("?key={}", mine.id);
     assert_eq!(erased(b, &b.admin_key, &query).await, 2);
     assert!(left(a).await.is_empty() && left(b).await.is_empty());

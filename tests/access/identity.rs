@@ -1,5 +1,5 @@
-//! Who may call what: the table of routes, which `entrances` and `routes` walk as strangers; each
-//! scope; then keys, sessions and agents from beginning to end, over sockets, restarts and a killed
+//! Who may call what: the table of routes, which `entrances` and `routes` try as strangers, and
+//! each scope. Then whole lives of keys, sessions and agents, over sockets, restarts and a killed
 //! process.
 
 use std::collections::BTreeMap;
@@ -22,27 +22,27 @@ const NO_CAPTURE: &str = "req_00000000000000000000000000";
 const NO_NODE: &str = "node_00000000000000000000000000";
 const NO_AGENT: &str = "agent_00000000000000000000000000";
 
-/// What the `{…}` of a path stands for.
+/// The kind of object that the `{…}` in a path names.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Object {
-    /// The path has none.
+    /// The path has no object.
     None,
     PinKey,
     RouterKey,
-    /// AGENT is one tenant: the object of somebody else is then a key of another interface.
+    /// AGENT has only one tenant, so somebody else's object is a key of another interface.
     AgentKey,
     Capture,
-    /// All callers have them in common, so there is only one that does not exist.
+    /// All callers share these objects, so the only id to try is one that does not exist.
     Shared(&'static str),
-    /// Admins see all, and nobody else any.
+    /// Admins see all of these objects, and other callers none.
     Admins(&'static str),
 }
 
-/// Method, path, object, and the status for a good credential of the interface with no body and an
-/// object that does not exist.
+/// Method, path, object, and a status: that of a request with a valid credential of the interface,
+/// no body, and an object that does not exist.
 pub type Row = (&'static str, &'static str, Object, u16);
 
-/// One row for each of `api::ROUTES`; a route without one fails.
+/// One row for each of `api::ROUTES`. A test fails for a route without a row.
 #[rustfmt::skip]
 pub const ROWS: &[Row] = &[
     ("GET", "/health", Object::None, 200),
@@ -59,7 +59,7 @@ pub const ROWS: &[Row] = &[
     ("PATCH", "/v1/apikeys/{id}", Object::PinKey, 404),
     ("DELETE", "/v1/apikeys/{id}", Object::PinKey, 404),
     ("POST", "/v1/apikeys/{id}/rotate", Object::PinKey, 404),
-    // For admins.
+    // Only for admins.
     ("POST", "/v1/users", Object::None, 403),
     ("GET", "/v1/users", Object::None, 403),
     ("GET", "/v1/users/{id}", Object::Admins("usr_00000000000000000000000000"), 403),
@@ -68,13 +68,13 @@ pub const ROWS: &[Row] = &[
     ("GET", "/v1/audit", Object::None, 403),
     ("GET", "/v1/gateways", Object::None, 403),
     ("DELETE", "/v1/gateways/{id}", Object::Shared("gw_00000000000000000000000000"), 403),
-    // Only an admin has to do with them.
+    // Only admins may use these.
     ("POST", "/v1/nodes", Object::None, 403),
     ("GET", "/v1/nodes", Object::None, 403),
     ("GET", "/v1/nodes/{id}", Object::Shared(NO_NODE), 403),
     ("DELETE", "/v1/nodes/{id}", Object::Shared(NO_NODE), 403),
     ("POST", "/v1/nodes/{id}/rotate", Object::Shared(NO_NODE), 403),
-    // Signed: no key or session is good there (tests/nodes/enrolment.rs).
+    // Signed requests: no key or session is valid there (tests/nodes/enrolment.rs).
     ("POST", "/v1/agent/register", Object::None, 401),
     ("POST", "/v1/agent/heartbeat", Object::None, 401),
     ("POST", "/v1/agent/events", Object::None, 401),
@@ -82,7 +82,7 @@ pub const ROWS: &[Row] = &[
     ("POST", "/v1/agents", Object::None, 400),
     ("GET", "/v1/agents", Object::None, 200),
     ("GET", "/v1/agents/{id}", Object::Shared(NO_AGENT), 404),
-    // Without a body it is no patch.
+    // A patch without a body is invalid.
     ("PATCH", "/v1/agents/{id}", Object::Shared(NO_AGENT), 400),
     ("DELETE", "/v1/agents/{id}", Object::Shared(NO_AGENT), 404),
     ("POST", "/v1/api-keys", Object::None, 201),
@@ -106,7 +106,7 @@ pub const ROWS: &[Row] = &[
     ("POST", "/v1/router/decide", Object::None, 400),
     ("POST", "/v1/router/replay/evaluate", Object::None, 200),
     ("POST", "/v1/router/replay/import", Object::None, 403),
-    // A key has the scope only when an admin gave it.
+    // A key has this scope only if an admin gave it.
     ("GET", "/v1/router/providers", Object::None, 403),
     ("GET", "/v1/router/status", Object::None, 403),
     ("GET", "/v1/router/config", Object::None, 403),
@@ -127,8 +127,8 @@ pub const ROWS: &[Row] = &[
     ("POST", "/v1/messages/count_tokens", Object::None, 400),
 ];
 
-/// The collection of keys of each interface, and a path that shows whether a credential is good
-/// there.
+/// For each interface: its name, the path of its keys, and a path that shows whether a credential
+/// is valid there.
 pub const KEYS: [(&str, &str, &str); 3] = [
     ("pin", "/v1/apikeys", "/v1/auth/me"),
     ("agent", "/v1/api-keys", "/v1/agents"),
@@ -160,7 +160,7 @@ async fn revoke(gateway: &Gateway, path: &str, credential: &str, key: &Key) {
     }
 }
 
-/// The contracted 401 of a surface: envelope and challenges.
+/// Asserts that a 401 has the envelope and the challenges of its surface.
 pub fn check_401(surface: Surface, answer: &Answer) {
     let challenges = match surface {
         Surface::Agent => {
@@ -191,10 +191,10 @@ pub fn check_401(surface: Surface, answer: &Answer) {
     assert_eq!(answer.header_lines("www-authenticate"), challenges);
 }
 
-/// A refusal other than 401, in the envelope of the surface.
+/// Asserts a refusal other than 401, in the envelope of the surface.
 pub fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
     let (word, phrase) = match status {
-        // By default a key may not see to the routing document.
+        // By default, a key may not read or change the routing document.
         400 => ("invalid_request", "Bad Request"),
         403 if surface == Surface::RouterManagement => ("insufficient_scope", "Forbidden"),
         403 => ("forbidden", "Forbidden"),
@@ -217,7 +217,7 @@ pub fn check_refusal(surface: Surface, answer: &Answer, status: u16) {
     assert!(answer.header("www-authenticate").is_none());
 }
 
-/// The pattern with `id` for each of its `{…}`.
+/// The pattern with `id` in place of each `{…}`.
 pub fn fill(pattern: &str, id: &str) -> String {
     let segments =
         pattern.split('/').map(|segment| if segment.starts_with('{') { id } else { segment });
@@ -251,7 +251,7 @@ fn every_route_has_a_row() {
     }
 }
 
-/// Registers if need be, and logs in; the session's cookie.
+/// Registers the user if necessary, and logs in. Returns the session's cookie.
 pub async fn cookie(gateway: &Gateway, email: &str) -> String {
     let body = json!({"email": email, "password": "a long enough password"}).to_string();
     let answer = gateway
@@ -271,7 +271,7 @@ pub async fn cookie(gateway: &Gateway, email: &str) -> String {
         .to_owned()
 }
 
-/// Secrets that were good, each spent in another way.
+/// Secrets that were valid and no longer are, each for another reason.
 pub async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String, String> {
     let mut spent = BTreeMap::new();
     let mut note = |name: String, secret: &str| _ = spent.insert(name, secret.to_owned());
@@ -331,7 +331,7 @@ pub async fn no_longer_good(gateway: &mut Gateway, ann: &str) -> BTreeMap<String
     spent
 }
 
-/// Every scope that a key of the interface can have.
+/// Every scope that a key of this interface can have.
 fn scopes(surface: Surface) -> &'static [&'static str] {
     match surface {
         Surface::Pin | Surface::Console | Surface::NodeCallback => &["user", "admin"],
@@ -358,7 +358,8 @@ async fn every_scope_is_asked_for() {
         };
         let place = (name.to_owned(), scope);
         if !keys.contains_key(&place) {
-            // All but this one, an admin's too, in the hands of one who is no admin.
+            // All scopes but this one, also those of admins, on a key of a user who is not an
+            // admin.
             let others: Vec<&str> =
                 scopes(surface).iter().copied().filter(|other| *other != scope).collect();
             let (maker, body) = match name {
@@ -411,7 +412,7 @@ async fn what_is_anothers_is_not_there() {
         let none = gateway.manage(method, &fill(path, "nonsense"), caller, None).await;
         assert_eq!(none.text(), missing.text(), "{method} {path}");
     }
-    // Bob's lists are empty, and nothing that he tried had an effect.
+    // Bob's lists are empty, so nothing that he tried had an effect.
     for path in ["/v1/apikeys", "/v1/router/keys", "/v1/router/replay"] {
         assert_eq!(
             gateway.manage("GET", path, &bob, None).await.json()["data"],

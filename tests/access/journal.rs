@@ -1,7 +1,7 @@
-//! `kill -9` right after acknowledgements, against the journals of clients that make and end users,
-//! sessions, keys of each interface, keys that descend from keys, and agents: nothing that was
-//! acknowledged is lost, nothing that ended comes back, and the audit has a row of each change and
-//! of no other.
+//! `kill -9` right after acknowledgements. Clients create and end users, sessions, keys of each
+//! interface, descendant keys and agents, and keep journals of the answers. Nothing that was
+//! acknowledged is lost, nothing that ended comes back, and the audit has exactly one row for each
+//! change.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,13 +21,14 @@ use crate::support::provider::{self as scripted, Provider};
 use crate::support::{count, until};
 
 const PASSWORD: &str = "a long enough password";
-/// Keys of ROUTER and AGENT, and sessions and keys of PIN, that ended in earlier rounds and are
-/// looked at again in each later one.
+/// Number of ended credentials that are checked again in each later round, of each of two kinds:
+/// keys of ROUTER and AGENT, and sessions and keys of PIN.
 const REMEMBERED: usize = 20;
-/// Keys of each client that were made while AGENT was open, and are vouched for when it is not.
+/// Number of keys per client that were made while AGENT was open and are approved once it is
+/// enforced.
 const VOUCHED: usize = 3;
 
-/// The clients of a round, by what they do.
+/// The clients of a round, by kind.
 const KINDS: [&str; 9] =
     ["users", "users", "sessions", "sessions", "descent", "repeats", "pins", "routers", "tenants"];
 
@@ -53,7 +54,7 @@ async fn log_in(client: &mut Client, email: &str, password: &str) -> Option<Stri
     Some(token)
 }
 
-/// Changes a user as an admin does.
+/// Changes a user with the admin's key.
 async fn patch(
     client: &mut Client,
     (id, record): (&str, &mut Value),
@@ -70,7 +71,8 @@ async fn patch(
     Some(())
 }
 
-/// Users who are made, given a role and limits, shut out and let in again, with what they have.
+/// Users who are created, given a role and limits, disabled and enabled, with their sessions and
+/// keys.
 async fn users(client: &mut Client) -> Option<()> {
     for n in 0_u64.. {
         let email = format!("{}-{n}@example.com", client.name);
@@ -111,7 +113,7 @@ async fn users(client: &mut Client) -> Option<()> {
     Some(())
 }
 
-/// Logins, logouts and new passwords.
+/// Logins, logouts and password changes.
 async fn sessions(client: &mut Client) -> Option<()> {
     for n in 0_u64.. {
         let email = format!("{}-{n}@example.com", client.name);
@@ -135,8 +137,8 @@ async fn sessions(client: &mut Client) -> Option<()> {
     Some(())
 }
 
-/// Keys that keys made, rotated with a grace and without, switched off, and ended alone or with
-/// their descent.
+/// Keys made by keys. They are rotated with and without a grace period, deactivated, and ended
+/// alone or with their descendants.
 async fn descent(client: &mut Client) -> Option<()> {
     let admin = client.admin.clone();
     for n in 0_u64.. {
@@ -159,7 +161,7 @@ async fn descent(client: &mut Client) -> Option<()> {
             }
             2 => {
                 let second = rotate(client, ROUTER, &top.secret, &child, &[], Some(600)).await?;
-                // Two secrets at most, and with no grace one.
+                // A key has at most two valid secrets, and without a grace period only one.
                 let third =
                     rotate(client, ROUTER, &admin, &child, &[&child, &second], None).await?;
                 let facts = client.ended(ROUTER, &[&top, &third, &grandchild]);
@@ -178,7 +180,7 @@ async fn descent(client: &mut Client) -> Option<()> {
     Some(())
 }
 
-/// Gives a key another secret, with which these are dead; at once, or after so many seconds.
+/// Rotates a key. The secrets in `dead` end at once, or after `grace` seconds.
 async fn rotate(
     client: &mut Client,
     path: &str,
@@ -194,8 +196,8 @@ async fn rotate(
     Some(client.take_key(path, &answer))
 }
 
-/// Keys by themselves: with everything that can be said of one, changed in each of it, switched off
-/// and on, rotated and ended.
+/// Keys with every field set. Each field is changed, then the key is deactivated, activated,
+/// rotated and ended.
 async fn shelf(
     client: &mut Client,
     path: &str,
@@ -244,15 +246,15 @@ async fn shelf(
     Some(())
 }
 
-/// Keys of AGENT: made and changed by anybody while it is open, else by its key, and ended by
-/// themselves too.
+/// Keys of AGENT. Anybody makes and changes them while AGENT is open, else they need a key. Keys
+/// also end themselves.
 async fn tenants(client: &mut Client) -> Option<()> {
     let tenant = client.tenant;
     for n in 0_u64.. {
         let key = client.make(AGENT, tenant, json!({"name": format!("made {n}")})).await?;
         let changed = json!({"name": format!("changed {n}"), "metadata": {"n": n.to_string()}});
         client.patch_key(AGENT, &key.id, tenant, changed, Vec::new()).await?;
-        // By itself where that is somebody.
+        // The key acts for itself, unless AGENT is open and callers are anonymous.
         let own = |key: &Key| if tenant.is_empty() { String::new() } else { key.secret.clone() };
         match n % 4 {
             0 => {
@@ -284,7 +286,7 @@ async fn tenants(client: &mut Client) -> Option<()> {
     Some(())
 }
 
-/// Keys that are asked for twice under a name, and agents.
+/// Keys that are created twice under one `Idempotency-Key`, and agents.
 async fn repeats(client: &mut Client) -> Option<()> {
     let (admin, tenant) = (client.admin.clone(), client.tenant);
     for n in 0_u64.. {
@@ -327,7 +329,7 @@ async fn repeats(client: &mut Client) -> Option<()> {
     Some(())
 }
 
-/// What a client of this kind was told until the gateway was gone.
+/// Runs a client of this kind until the gateway is gone. Returns what it was told.
 async fn work(kind: &'static str, client: Option<Client>) -> Option<Left> {
     let mut client = client?;
     let gone = match kind {
@@ -366,8 +368,8 @@ async fn work(kind: &'static str, client: Option<Client>) -> Option<Left> {
     Some(client.left)
 }
 
-/// Ends agents, and the keys of the built-in user and of AGENT's tenant, of whom all clients have
-/// theirs: there may be only so many.
+/// Ends agents, and the keys of the built-in user and of AGENT's tenant. All clients share these
+/// two owners, who may have only a limited number of keys.
 async fn end_all(gateway: &Gateway) {
     let agents = gateway.manage("GET", "/v1/agents?limit=100", CLOUD_KEY, None).await.json();
     for agent in agents["data"].as_array().unwrap() {
@@ -383,8 +385,8 @@ async fn end_all(gateway: &Gateway) {
     }
 }
 
-/// What was made while AGENT was open is good when somebody vouches for it: by the secret that it
-/// was given last, and by no other.
+/// Keys made while AGENT was open become valid once somebody with a key activates them. Only their
+/// last secret is then valid.
 async fn vouch(gateway: &Gateway, all: &[Left]) -> usize {
     let opened: Vec<_> =
         all.iter().flat_map(|left| left.opened.iter().rev().take(VOUCHED)).collect();
@@ -402,17 +404,17 @@ async fn vouch(gateway: &Gateway, all: &[Left]) -> usize {
     opened.len()
 }
 
-/// What stays as it is from now on: what ended.
+/// Facts that can never change again: credentials that ended.
 fn over(journal: Journal) -> impl Iterator<Item = (Fact, Vec<Value>)> {
     let ended = |(fact, seen): &(Fact, Vec<Value>)| {
-        // Looking a password up takes long, and only so many may be looked up at all.
+        // Checking passwords is slow and throttled.
         matches!(fact, Fact::Pin(_) | Fact::Router(_) | Fact::AgentKey(_))
             && *seen == [json!(false)]
     };
     journal.into_iter().filter(ended)
 }
 
-/// Clients at work until enough is acknowledged, and then there is no gateway.
+/// Lets clients work until enough is acknowledged, then kills the gateway.
 async fn until_killed(gateway: &mut Gateway, round: usize, tenant: &'static str) -> Vec<Left> {
     let counts: Vec<Arc<AtomicUsize>> = KINDS.iter().map(|_| Arc::default()).collect();
     let (address, admin): (SocketAddr, String) = (gateway.address(), gateway.admin_key.clone());
@@ -428,7 +430,7 @@ async fn until_killed(gateway: &mut Gateway, round: usize, tenant: &'static str)
         .await;
         clients.push(tokio::spawn(work(kind, client)));
     }
-    // Each time after other numbers of acknowledgements, and at once.
+    // The number of acknowledgements before the kill differs in each round.
     let enough = |n: usize| 5 + (round * 7 + n * 5) % 11;
     let all =
         || counts.iter().enumerate().all(|(n, count)| count.load(Ordering::SeqCst) >= enough(n));
@@ -448,7 +450,7 @@ async fn everything_is_after_a_kill_as_it_was_acknowledged_and_as_the_audit_says
     let mut ended: [Vec<(Fact, Vec<Value>)>; 2] = Default::default();
     let (mut mark, mut vouched, mut known) = (None, 0, BTreeSet::new());
     for round in 0..usize::try_from(count("REROUTER_ROUNDS", 3).min(100)).unwrap() {
-        // Open at first, and in each third round.
+        // AGENT is open in the first and in each third round.
         let tenant = if round % 3 == 0 { "" } else { CLOUD_KEY };
         if tenant.is_empty() && round > 0 {
             gateway.set_env("AGENT_CLOUD_API_KEY", "");

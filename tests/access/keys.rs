@@ -1,5 +1,5 @@
-//! Keys as clients hold them: what an answer promises holds for every request after it, under load,
-//! after `kill -9`, and for those that descend from a key.
+//! Keys as clients see them: what an answer says of a key holds for every later request, under
+//! load, after `kill -9`, and for descendant keys.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::support::provider::{self as scripted, Provider};
 use crate::support::{envelope, full, until};
 
 const ROUTER: &str = "/v1/router/keys";
-/// Where a key is shown to be good without a provider.
+/// A path that shows whether a key is valid, without asking a provider.
 const PROBE: &str = "/v1/models";
 
 async fn start(threads: usize) -> (Gateway, Provider) {
@@ -59,8 +59,8 @@ async fn a_patch_holds_for_the_next_request_of_an_open_connection() {
     assert_eq!(probe(&gateway, &key).await, 401);
     assert_eq!(patch(&gateway, &admin, &key, json!({"status": "active"})).await.status, 200);
 
-    // What was used of one limit is used of the next; a higher one holds at once, and so does a
-    // lower one.
+    // Usage counts under a changed limit too. A higher limit applies at once, and so does a lower
+    // one.
     let chat = async || gateway.chat(&key, chat_body("auto", false).as_bytes()).await.status;
     assert_eq!([chat().await, chat().await, chat().await, chat().await], [200, 200, 200, 429]);
     assert_eq!(patch(&gateway, &admin, &key, json!({"limits": {"rpm": 5}})).await.status, 200);
@@ -103,7 +103,7 @@ async fn a_patch_holds_for_the_next_request_of_an_open_connection() {
 
 #[tokio::test]
 async fn a_budget_that_is_changed_keeps_what_was_spent() {
-    // A thousandth of a dollar a token: an answer of ten tokens costs a cent.
+    // Prices are a thousandth of a dollar per token, so an answer of ten tokens costs a cent.
     let priced = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 1000 }\n";
     let a = Provider::always(scripted::completion("a word")).await;
     let gateway = Gateway::start(&in_order(&[("a", &a.url())], priced)).await;
@@ -129,7 +129,7 @@ async fn a_budget_that_is_changed_keeps_what_was_spent() {
             answered += 1;
         }
     };
-    // A reserve is nine cents, a token for each byte of the prompt.
+    // A request reserves nine cents, one token for each byte of the prompt.
     let first = spend().await;
     assert!((6..=8).contains(&first), "{first}");
     assert_eq!(
@@ -147,7 +147,7 @@ async fn a_budget_that_is_changed_keeps_what_was_spent() {
 
 #[tokio::test]
 async fn ten_dollars_over_a_hundred_children_and_grandchildren_are_ten_dollars() {
-    // A hundredth of a dollar a token: an answer of ten tokens costs ten cents.
+    // Prices are a hundredth of a dollar per token, so an answer of ten tokens costs ten cents.
     let priced = "models:\n  a/model: { input_per_mtok: 10000, output_per_mtok: 10000 }\n";
     let a = Provider::always(scripted::completion("a word")).await;
     let setup =
@@ -163,7 +163,7 @@ async fn ten_dollars_over_a_hundred_children_and_grandchildren_are_ten_dollars()
             .await;
     let mut children: Vec<Key> = Vec::new();
     for n in 0..100 {
-        // Every other one is made by the one before it, with the budget of that.
+        // Every second key is made by the key before it, and shares that key's budget.
         let child = json!({"owner": ann, "scopes": ["inference", "keys"], "limits": budget});
         let made = match children.last().filter(|_| n % 2 == 1) {
             Some(before) => make(&gateway, &before.secret, json!({"scopes": ["inference"]})).await,
@@ -262,20 +262,20 @@ async fn when_a_key_was_last_used_survives_an_orderly_stop() {
     assert!(last(&gateway).await.unwrap() > first);
 }
 
-/// What a client knows of a key.
+/// What a client knows about a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Known {
     Good,
     Inactive,
     Dead,
-    /// Something was asked for and not answered.
+    /// A request about the key was not answered.
     Either,
 }
 
-/// What one client wrote down: secrets, and what it was told of them.
+/// A client's journal: secrets, and what it knows about their keys.
 type Journal = BTreeMap<String, Known>;
 
-/// Makes, changes and ends keys until the gateway is gone, and writes down what is acknowledged.
+/// Makes, changes and ends keys until the gateway is gone. Returns the acknowledged results.
 async fn work(address: SocketAddr, admin: String, acknowledged: Arc<AtomicUsize>) -> Journal {
     let mut journal = Journal::new();
     let Some(mut connection) = Connection::try_open(address).await else { return journal };
@@ -307,7 +307,7 @@ async fn work(address: SocketAddr, admin: String, acknowledged: Arc<AtomicUsize>
         if method == "POST" {
             journal.insert(Key::of(&done).secret, Known::Good);
         }
-        // An owner has only so many live ones.
+        // An owner may have only a limited number of live keys.
         if n % 5 >= 3 {
             let target = format!("{ROUTER}/{}", key.id);
             if n % 2 == 0 && send("DELETE", &target, "").await.is_none() {
@@ -370,7 +370,7 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_that_ended_revives() 
                 tokio::spawn(work(gateway.address(), admin.clone(), Arc::clone(&acknowledged)))
             })
             .collect();
-        // Each time after another number of acknowledgements, and at once.
+        // The number of acknowledgements before the kill differs in each round.
         let enough = 20 + usize::try_from(round).unwrap() % 17;
         until("acknowledgements", async || {
             (acknowledged.load(Ordering::SeqCst) >= enough).then_some(())
@@ -395,7 +395,7 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_that_ended_revives() 
         if sessions.len() > 20 {
             sessions.drain(..10);
         }
-        // The next round may make as many.
+        // Makes room for the keys of the next round.
         gateway.end_keys(ROUTER, &admin, "").await;
     }
 }

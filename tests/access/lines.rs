@@ -1,5 +1,5 @@
-//! What a ROUTER key reaches: a new one infers and nothing else, and one with `replay` or `keys`
-//! has what its own line made.
+//! What a ROUTER key can reach. A new key can only infer. A key with `replay` or `keys` reaches
+//! what it and its descendants made.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ async fn start() -> (Gateway, Provider) {
     (gateway, provider)
 }
 
-/// `rerouter` as a client of the gateway, with this key.
+/// Runs `rerouter` as a client of the gateway, with this key.
 async fn rerouter(gateway: &Gateway, key: &str, arguments: &[&str]) -> command::Ran {
     let url = format!("http://{}", gateway.host());
     let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", key)];
@@ -51,7 +51,7 @@ async fn the_key_of_getting_started_infers_and_nothing_else() {
     let (mut refused, mut commands) = (0, BTreeSet::new());
     for route in ROUTES.iter() {
         let (surface, method) = (Surface::of(route.path), route.method.as_str());
-        // Its own capture and itself: nothing is refused because it is not there.
+        // The paths name this key and its own capture, so that no refusal is a 404.
         let own = if route.path.starts_with(REPLAY) { &capture } else { &key.id };
         let path = fill(route.path, own);
         let answer = gateway.manage(method, &path, &key.secret, None).await;
@@ -79,14 +79,14 @@ async fn the_key_of_getting_started_infers_and_nothing_else() {
         }
     }
     assert!(refused > 20, "{refused} were refused");
-    // What it was told makes such a key.
+    // The commands in the refusals create such a key.
     for command in &commands {
         let arguments: Vec<&str> = command.split(' ').skip(1).chain(["--json"]).collect();
         let made = rerouter(&gateway, &gateway.admin_key, &arguments).await.well();
         let made: Value = serde_json::from_str(&made).unwrap();
         assert_eq!(made["scopes"].as_array().unwrap().len(), 2, "{command}: {made}");
     }
-    // What it may do works, and what it may not has changed nothing.
+    // What the key may do works. What was refused has changed nothing.
     gateway.answers(200, "GET", "/v1/models", &key.secret, None).await;
     assert_eq!(gateway.chat(&key, &body(2)).await.status, 200);
     assert_eq!(provider.count(), 2);
@@ -110,8 +110,8 @@ async fn a_key_without_inference_is_told_so_in_the_envelope_of_each_dialect() {
     assert_eq!(provider.count(), 0);
 }
 
-/// Keys of one owner: one with two scopes and a child, a stranger to them, and one that reaches all
-/// of the owner; with the capture of each.
+/// Keys of one owner: `mine` with a `child`, an unrelated `other`, and `all`, which reaches
+/// everything of the owner. There is a capture of each of the first three.
 struct Lines {
     gateway: Gateway,
     provider: Provider,
@@ -148,7 +148,7 @@ impl Lines {
         self.gateway.manage(method, path, &key.secret, None).await
     }
 
-    /// The ids of a list, page by page.
+    /// The ids of a list, read page by page.
     async fn listed(&self, key: &Key, path: &str) -> Vec<String> {
         let (mut ids, mut after) = (Vec::new(), String::new());
         loop {
@@ -165,7 +165,7 @@ impl Lines {
         self.listed(key, &format!("{REPLAY}?")).await.into_iter().collect()
     }
 
-    /// What every call that asks about one capture answers: 404 as for one that there is none of.
+    /// Asserts that every call on this capture gets the same 404 as for an id that does not exist.
     async fn is_absent(&self, key: &Key, id: &str) {
         let [own, ..] = &self.captures;
         let unknown = "req_00000000000000000000000000";
@@ -179,7 +179,8 @@ impl Lines {
             ("DELETE", "{id}".to_owned()),
             ("DELETE", "{id}?replays=true".to_owned()),
         ];
-        // All at once: with a shared store each waits for a capture that may still come.
+        // All calls run concurrently: with a shared store, each waits for a capture that may still
+        // arrive.
         join_all(calls.map(async |(method, path)| {
             let path = |id: &str| format!("{REPLAY}/{}", path.replace("{id}", id));
             let answer = self.ask(method, &path(id), key).await;
@@ -230,7 +231,7 @@ async fn a_key_reaches_the_captures_of_its_line_and_none_of_another() {
         }
     }
 
-    // The command line, and the console, which takes sessions only.
+    // The command line. The console takes sessions only.
     let export = ["replay", "export"];
     let exported = rerouter(&lines.gateway, &lines.mine.secret, &export).await.well();
     assert_eq!(exported.lines().count(), 2, "{exported}");
@@ -247,7 +248,7 @@ async fn a_key_reaches_the_captures_of_its_line_and_none_of_another() {
         }
     }
 
-    // A replay belongs to the line of its original, and its caller pays.
+    // A replay belongs to the line of its original, and its caller pays for it.
     let path = format!("{REPLAY}/{other}/reroute");
     let answer = lines.ask("POST", &path, &lines.all).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -259,7 +260,7 @@ async fn a_key_reaches_the_captures_of_its_line_and_none_of_another() {
     assert_eq!(used["data"][0]["replays"]["requests"], 0, "{used}");
     assert_eq!(lines.provider.count(), 4, "nothing else was run again");
 
-    // The line is the same after a start, and when its keys have ended.
+    // Lines stay the same after a restart, and after their keys have ended.
     lines.gateway.restart().await;
     let path = format!("{KEYS}/{}", lines.child.id);
     assert_eq!(lines.ask("DELETE", &path, &lines.mine).await.status, 204);
@@ -297,7 +298,7 @@ async fn a_key_reaches_the_keys_of_its_line_and_ends_none_that_may_do_more() {
         let path = format!("{unknown}{rest}");
         assert_eq!(answer.json(), lines.gateway.manage(method, &path, secret, body).await.json());
     }
-    // One that reaches all of the owner ends what it could have the secret of.
+    // A key that reaches everything of the owner may not end or rotate a key with more rights.
     let gate = json!({ "scopes": ["replay:all", "evaluate"] });
     let gate = lines.gateway.make_key(KEYS, &lines.gateway.admin_key, &gate).await;
     let off = json!({ "status": "inactive" });
@@ -317,7 +318,7 @@ async fn a_key_reaches_the_keys_of_its_line_and_ends_none_that_may_do_more() {
     assert_eq!(lines.ask("GET", REPLAY, &gate).await.status, 200);
     assert_eq!(lines.ask("DELETE", &own(&lines.other), &lines.all).await.status, 204);
     assert_eq!(lines.ask("DELETE", &own(&lines.mine), &lines.mine).await.status, 204);
-    // A creator without the default says what it gives.
+    // A key without the default scopes must name the scopes of a new key.
     let bare = json!({ "scopes": ["keys"] });
     let bare = lines.gateway.make_key(KEYS, &lines.gateway.admin_key, &bare).await;
     let more = json!({ "scopes": ["replay"] });

@@ -1,5 +1,5 @@
-//! Registration, logins and sessions over sockets, sentence by sentence of what is promised of
-//! them: what is answered, to whom nothing is told, how many and how often.
+//! Registration, logins and sessions over sockets, as the documentation promises them: answers,
+//! what strangers can learn, and limits.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ fn names(value: &Value) -> Vec<&str> {
     value.as_object().unwrap_or_else(|| panic!("{value}")).keys().map(String::as_str).collect()
 }
 
-/// Everything of an answer but what is no other's: its id, and when it was.
+/// An answer without its request id and date, which differ in every answer.
 fn told(answer: &Answer) -> (u16, Vec<(String, String)>, String) {
     let own = ["x-request-id", "date"];
     let headers =
@@ -44,7 +44,7 @@ fn told(answer: &Answer) -> (u16, Vec<(String, String)>, String) {
     (answer.status, headers, answer.text())
 }
 
-/// Ann is disabled, Bob is there, and nobody knows the third.
+/// Creates a disabled Ann and an active Bob. Returns the emails of an unknown user, Bob and Ann.
 async fn accounts(gateway: &Gateway) -> [&'static str; 3] {
     for email in ["ann@example.com", "bob@example.com"] {
         let made = register(gateway, email).await;
@@ -89,7 +89,7 @@ async fn whoever_is_not_let_in_is_told_the_same_to_the_last_header() {
             counted += 1;
         }
     }
-    // The right one of who is disabled is no other, either.
+    // The right password of a disabled user gets the same refusal.
     let disabled = log_in(&gateway, emails[2], PASSWORD).await;
     assert_eq!(told(&disabled), told(&log_in(&gateway, emails[0], PASSWORD).await));
     let good = log_in(&gateway, emails[1], PASSWORD).await;
@@ -97,8 +97,8 @@ async fn whoever_is_not_let_in_is_told_the_same_to_the_last_header() {
     for _ in counted + 1..bounds::LOGINS {
         assert!(all("wrong").await.iter().all(|answer| answer.status == 401));
     }
-    // Ten each: now it is the right password, too, and what is too long is so without being
-    // counted.
+    // After ten attempts each, even the right password is refused. A password that is too long gets
+    // its own error and does not count.
     for password in [PASSWORD, "wrong", "", &longer] {
         let answers = all(password).await;
         let plain = answers.iter().map(|answer| {
@@ -124,7 +124,7 @@ async fn whoever_is_not_let_in_is_told_the_same_to_the_last_header() {
     assert_eq!(log_in(&gateway, "carl@example.com", "wrong").await.status, 401, "somebody else's");
 }
 
-/// By networks of their own, so that no throttle is in the way.
+/// Each login comes from its own network, so that no throttle applies.
 #[tokio::test]
 async fn of_more_logins_than_can_be_looked_at_the_rest_is_told_the_same_whoever_it_is() {
     let (gateway, _provider) = start(|setup| setup.server("trusted_proxies: [127.0.0.1/32]")).await;
@@ -179,7 +179,7 @@ async fn of_more_logins_than_can_be_looked_at_the_rest_is_told_the_same_whoever_
     assert_eq!(log_in(&gateway, emails[1], PASSWORD).await.status, 200, "it is well again");
 }
 
-/// A proxy that is not named makes one client of all.
+/// Behind a proxy that is not in `trusted_proxies`, all clients count as one.
 #[tokio::test]
 async fn a_gateway_that_may_be_behind_a_proxy_says_what_that_opens() {
     let warnings = [
@@ -210,7 +210,7 @@ async fn a_gateway_that_may_be_behind_a_proxy_says_what_that_opens() {
     }
 }
 
-/// Before anybody says: open where all listeners are on loopback, else closed.
+/// The default is open if all listeners are on loopback, else closed.
 #[tokio::test]
 async fn who_may_register_goes_by_the_listeners_unless_it_is_said() {
     for (public, lines, status) in [
@@ -227,7 +227,7 @@ async fn who_may_register_goes_by_the_listeners_unless_it_is_said() {
         if status == 403 {
             envelope::management(&answer, 403, "registration_closed");
         }
-        // The first admin is made by ADMIN_API_KEY, whatever it is.
+        // ADMIN_API_KEY can create the first admin in every case.
         let admin = json!({"email": "root@example.com", "password": PASSWORD, "role": "admin"});
         let made = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&admin)).await;
         assert_eq!((made.status, &made.json()["role"]), (201, &json!("admin")), "{}", made.text());
@@ -273,7 +273,7 @@ async fn a_registration_says_what_it_made_and_what_is_wrong_and_there_are_twenty
         envelope::management(&refused, 400, "invalid_request");
         assert_eq!(refused.json()["field"], field);
     }
-    // Two were counted: the one that was made, and the one that was there.
+    // Two registrations already count: one that succeeded, and one for an existing user.
     for n in 2..bounds::REGISTRATIONS {
         assert_eq!(register(&gateway, &format!("{n}@example.com")).await.status, 201);
     }
@@ -285,7 +285,7 @@ async fn a_registration_says_what_it_made_and_what_is_wrong_and_there_are_twenty
             .is_some_and(|seconds| (3000..=3600).contains(&seconds.parse::<u32>().unwrap()))
     );
     assert_eq!(log_in(&gateway, "late@example.com", PASSWORD).await.status, 401, "nobody was made");
-    // The built-in user has no login.
+    // The built-in user cannot log in.
     for email in ["usr_admin", "admin", ""] {
         let answer = log_in(&gateway, email, &gateway.admin_key).await;
         assert_eq!(
@@ -318,7 +318,7 @@ async fn a_login_gives_a_cookie_and_a_token_of_one_session_and_says_who_one_is()
     let ends: jiff::Timestamp = body["expires_at"].as_str().unwrap().parse().unwrap();
     let left = ends.duration_since(jiff::Timestamp::now()).as_secs();
     assert!((43_000..=43_200).contains(&left), "twelve hours: {left}");
-    // By https the cookie has the name and the flag that keep it there, and no other is read.
+    // Over HTTPS the cookie has the `__Host-` name and `Secure`, and no other cookie is read.
     let mut secure =
         until("a connection", async || client::H2::try_open(gateway.tls()).await).await;
     let account = json!({"email": "ann@example.com", "password": PASSWORD}).to_string();
@@ -356,7 +356,7 @@ async fn a_login_gives_a_cookie_and_a_token_of_one_session_and_says_who_one_is()
         (&admin["id"], &admin["auth"]),
         (&json!("usr_admin"), &json!({"type": "admin_key"}))
     );
-    // One session: the cookie's end is the token's.
+    // The cookie and the token are one session, so they end together.
     let out = gateway.send("POST", "/v1/auth/logout", &[("cookie", pair)], None).await;
     assert_eq!(out.status, 204, "{}", out.text());
     gateway.answers(401, "GET", "/v1/auth/me", token, None).await;

@@ -1,24 +1,24 @@
-//! Who may call what, and how that begins and ends: identity, keys, users, logins, sessions.
+//! Who may call what, and how access begins and ends: identity, keys, users, logins, sessions.
 
-/// Who did what: the rows of the audit, and who reads them.
+/// The audit: its rows, and who may read them.
 mod audit;
 mod browsers;
 mod climb;
-/// Every end of a key or a session, while clients ask with it.
+/// Every way in which a key or a session ends, while clients use it.
 mod endings;
 mod entrances;
-/// Captures that are erased by key, user or time, and users who are deleted with theirs.
+/// Captures that are erased by key, user or time, and users who are deleted with their captures.
 mod erasure;
 mod identity;
-/// Users, sessions, keys that keys made and agents after `kill -9`, against what clients were told
-/// of them.
+/// Users, sessions, descendant keys and agents after `kill -9`, compared with the journals of
+/// clients.
 mod journal;
-/// Keys changed, ended with their descent, made once, under load and `kill -9`.
+/// Keys that are changed, ended with their descendants, or created once, under load and `kill -9`.
 mod keys;
 mod lines;
 mod logins;
-/// Every route by every method, by other spellings of its path, over HTTP/2: nobody gets further
-/// than by its own.
+/// Every route with every method, with other spellings of its path, and over HTTP/2: nobody gets
+/// further than by the path itself.
 mod routes;
 pub mod secrets;
 mod tour;

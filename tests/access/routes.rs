@@ -1,6 +1,6 @@
-//! Every route by other methods and by other spellings of its path, as strangers and as callers
-//! with every scope: whoever is not let in by the path as it is written is not let in by another
-//! one, learns nothing from it, and changes nothing.
+//! Every route with other methods and other spellings of its path, as strangers and as callers with
+//! every scope. Who is refused at the path itself is refused at the other spellings too, learns
+//! nothing and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::support::client::{Answer, H2};
 use crate::support::gateway::Gateway;
 use crate::support::until;
 
-/// Those of the table, those that browsers and proxies know beside them, and one that nobody knows.
+/// Methods of the table, methods that browsers and proxies know, and an unknown one.
 const METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "BREW"];
 
-/// Paths of no route, below those of each surface.
+/// Paths without a route, below those of each surface.
 const UNKNOWN: [&str; 11] = [
     "/v1/auth/nothing",
     "/v1/nodes/x/nothing",
@@ -33,7 +33,7 @@ const UNKNOWN: [&str; 11] = [
     "/v1/agentsx",
 ];
 
-/// Keys with every scope that there is, as `Authorization` has them.
+/// Keys with every scope, as values of `Authorization`.
 async fn everything(gateway: &Gateway) -> BTreeMap<&'static str, String> {
     let mut found = BTreeMap::from([
         ("admin", format!("Bearer {}", gateway.admin_key)),
@@ -55,7 +55,8 @@ async fn everything(gateway: &Gateway) -> BTreeMap<&'static str, String> {
     found
 }
 
-/// The key with every scope on a surface, if any is good there, and those of the other interfaces.
+/// The key with every scope that is valid on a surface, if there is one, and the keys that are not
+/// valid there.
 fn callers(
     surface: Surface,
     known: &BTreeMap<&'static str, String>,
@@ -78,7 +79,7 @@ fn callers(
     (own.map(|own| known[own].clone()), others.chain(["Bearer nonsense".to_owned()]).collect())
 }
 
-/// Whether a path is one of a pattern's, segment by segment.
+/// Whether a path matches a pattern of a route, segment by segment.
 fn fits(pattern: &str, path: &str) -> bool {
     let (pattern, path): (Vec<&str>, Vec<&str>) =
         (pattern.split('/').collect(), path.split('/').collect());
@@ -94,7 +95,7 @@ fn fits(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// The methods that a path answers.
+/// The methods of the routes that match a path.
 fn answered(path: &str) -> BTreeSet<&'static str> {
     ROUTES
         .iter()
@@ -103,7 +104,7 @@ fn answered(path: &str) -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// All that could have been changed, by what is told of it.
+/// Everything that a request could have changed, as the API shows it.
 pub async fn state(gateway: &Gateway) -> Vec<Value> {
     let mut found = vec![json!(gateway.revision().await)];
     for path in [
@@ -119,7 +120,7 @@ pub async fn state(gateway: &Gateway) -> Vec<Value> {
             .await
             .json();
         assert!(listed["data"].is_array(), "{path}: {listed}");
-        // When keys were last used is told too.
+        // Leaves out when keys were last used.
         for one in listed["data"].as_array_mut().unwrap() {
             one.as_object_mut().unwrap().remove("last_used_at");
         }
@@ -135,7 +136,7 @@ pub async fn state(gateway: &Gateway) -> Vec<Value> {
     found
 }
 
-/// A 401 as its surface has it; one to HEAD has no body to look at.
+/// Asserts the 401 of the path's surface. The answer to a HEAD has no body.
 fn check_stranger(method: &str, path: &str, answer: &Answer) {
     assert_eq!(answer.status, 401, "{method} {path}: {}", answer.text());
     if method == "HEAD" {
@@ -207,7 +208,7 @@ async fn every_path_by_every_method_is_refused_to_strangers_and_answers_its_own(
     assert_eq!((state(&gateway).await, a.count()), (before, 0));
 }
 
-/// Other spellings of a path, which somebody before or behind us might take for the same.
+/// Other spellings of a path, which a proxy or a provider might read as the same path.
 fn spellings(path: &str) -> Vec<String> {
     let at = path.rfind('/').unwrap();
     let (front, last) = path.split_at(at);
@@ -231,7 +232,7 @@ fn spellings(path: &str) -> Vec<String> {
         format!("{path}."),
         path.replacen(first, &encoded(first), 1),
         path.replacen(first, &first.to_uppercase(), 1),
-        // A way in that is open, and back to what is not.
+        // An open route, and from there back to a protected one.
         format!("/v1/auth/login/..{path}"),
         format!("/health/..{path}"),
         format!("/v1/agents/../..{path}"),
@@ -259,7 +260,7 @@ async fn no_other_spelling_of_a_path_lets_anybody_in() {
         for spelling in spellings(&path) {
             let stranger = line.ask(method, &spelling, &[]).await;
             match stranger.status {
-                // Not in normal form: before anything else.
+                // Paths that are not in normal form are refused before anything else.
                 400 => {}
                 401 => check_401(Surface::of(&spelling), &stranger),
                 404 => assert!(
@@ -284,8 +285,8 @@ async fn no_other_spelling_of_a_path_lets_anybody_in() {
         if OPEN.contains(&(method, &path)) {
             continue;
         }
-        // What is not the path does not count for it; a target may be written with our own name
-        // before it (RFC 9112 section 3.2.2).
+        // The query does not count as the path. A target may start with the gateway's own authority
+        // (RFC 9112 section 3.2.2).
         let host = gateway.host();
         for target in [
             format!("{path}?x=/health"),
@@ -295,7 +296,7 @@ async fn no_other_spelling_of_a_path_lets_anybody_in() {
             let answer = line.ask(method, &target, &[]).await;
             check_stranger(method, &path, &answer);
         }
-        // By another name before it, `Host` says something else.
+        // With another authority, the target and `Host` disagree.
         let answer = line.ask(method, &format!("http://evil.example{path}"), &[]).await;
         assert_eq!(answer.status, 400, "{method} {path}: {}", answer.text());
     }

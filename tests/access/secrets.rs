@@ -1,5 +1,5 @@
-//! Nothing secret in logs, metrics, captures or the data directory: canaries go through success,
-//! error, timeout and reroute; through panics in `panics`.
+//! No secret appears in logs, metrics, captures or the data directory. Canaries pass through
+//! success, error, timeout and reroute here, and through panics in `panics`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::support::node::Node;
 use crate::support::provider::{self as scripted, Provider, Step};
 
 const PROVIDER_KEY: &str = "sk-provider-canary-5d41402abc4b2a76";
-/// In a provider's `headers`.
+/// A credential in a provider's `headers`.
 const HEADER_KEY: &str = "goog-canary-0cc175b9c0f1b6a8";
 const PASSWORD: &str = "password-canary-7d793037a0760186";
 const AGENT_KEY: &str = "agent-canary-b9719d911017c592abcdef01";
-/// A wrong one, as somebody types that of another account.
+/// A wrong password, as if somebody typed that of another account.
 const WRONG_PASSWORD: &str = "wrong-canary-900150983cd24fb0";
-/// What that account's password is changed to.
+/// The new password of the account.
 const NEW_PASSWORD: &str = "new-password-canary-8f14e45fceea167a";
-/// What a node wants to be asked with.
+/// The key that a node expects from the gateway.
 const NODE_KEY: &str = "node-key-canary-c9f0f895fb98ab91";
-/// Of a tool, inside a body.
+/// A credential of a tool, inside a request's body.
 const TOOL_KEY: &str = "mcp-canary-f96b697d7cb7938d";
-/// 32 bytes in base64: `master-canary-0123456789abcdef01`.
+/// The base64 of 32 bytes: `master-canary-0123456789abcdef01`.
 const MASTER_KEY: &str = "bWFzdGVyLWNhbmFyeS0wMTIzNDU2Nzg5YWJjZGVmMDE=";
 const MASTER_BYTES: &str = "master-canary-0123456789abcdef01";
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -37,14 +37,14 @@ pub fn files(dir: &Path, into: &mut Vec<(String, Vec<u8>)>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files(&path, into);
-        // Not the socket of an upgrade.
+        // Skips the socket of an upgrade.
         } else if path.is_file() {
             into.push((path.display().to_string(), std::fs::read(&path).unwrap()));
         }
     }
 }
 
-/// What the engine cannot parse it quotes in its errors; the log must not.
+/// Pingora quotes what it cannot parse in its errors. The log must not have that text.
 async fn what_cannot_be_parsed(gateway: &Gateway, bearer: &str) -> Vec<(&'static str, String)> {
     let host = gateway.host();
     let mut shown = Vec::new();
@@ -64,7 +64,7 @@ async fn what_cannot_be_parsed(gateway: &Gateway, bearer: &str) -> Vec<(&'static
     shown
 }
 
-/// A provider that answers, and says back the credential of its `headers`.
+/// A provider that repeats the credential of its `headers` in its answer.
 async fn echoing() -> Provider {
     Provider::start(|request, _| {
         let said = scripted::completion_body("from b").to_string();
@@ -78,7 +78,7 @@ async fn echoing() -> Provider {
     .await
 }
 
-/// Keys of the other interfaces, made, used, refused and shown; their secrets.
+/// Makes keys of the other interfaces, and uses, shows and misuses them. Returns their secrets.
 async fn other_keys(
     gateway: &Gateway,
     token: &str,
@@ -94,7 +94,7 @@ async fn other_keys(
             "the use of a key",
             format!("{:?}", gateway.manage("GET", probe, &secret, None).await),
         ));
-        // Where it is not known.
+        // On an interface where the key is unknown.
         let elsewhere = gateway
             .manage("POST", "/v1/chat/completions", &secret, Some(&json!({"model": "auto"})))
             .await;
@@ -119,8 +119,8 @@ async fn other_keys(
     secrets
 }
 
-/// A wrong password, and a tool's credential inside a body that is answered, captured and run
-/// again.
+/// Sends a wrong password, and a tool's credential inside a body that is answered, captured and
+/// replayed.
 async fn inside_bodies(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static str, String)>) {
     let wrong = json!({"email": "canary@example.com", "password": WRONG_PASSWORD}).to_string();
     let refused = gateway.send("POST", "/v1/auth/login", &[JSON], Some(wrong.as_bytes())).await;
@@ -146,8 +146,8 @@ async fn inside_bodies(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static s
     ));
 }
 
-/// The other secret of a session, a new password, and the answers that repeat a key; the secrets
-/// that came of it.
+/// Uses a session's other secret, a new password, and answers that repeat a key. Returns the
+/// secrets of these calls.
 async fn accounts(
     gateway: &Gateway,
     token: &str,
@@ -179,7 +179,7 @@ async fn accounts(
     vec![first.json()["key"].as_str().unwrap().to_owned()]
 }
 
-/// A key with two secrets, both of which are used.
+/// A key with two valid secrets, both of which are used.
 async fn within_its_grace(gateway: &Gateway, shown: &mut Vec<(&'static str, String)>) -> [Key; 2] {
     let old = gateway.create_key().await;
     let path = format!("/v1/router/keys/{}", old.id);
@@ -201,8 +201,8 @@ async fn within_its_grace(gateway: &Gateway, shown: &mut Vec<(&'static str, Stri
     [old, new]
 }
 
-/// A node that answers, refuses while it says back what it was asked with, and breaks off; what it
-/// signs with.
+/// A node that answers, refuses while it repeats the credential of the request, or breaks off.
+/// Returns the secrets with which it signs.
 async fn nodes(
     gateway: &Gateway,
     key: &Key,
@@ -254,10 +254,10 @@ async fn nodes(
     vec![node.secret, rotated.secret]
 }
 
-/// A provider that says nothing until it is too late.
+/// A provider that does not answer before the timeout.
 async fn too_late(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static str, String)>) {
     let silent = Provider::always(vec![Step::Hang]).await;
-    // By another name: the first target has not done well so far.
+    // A target with a new name, as the first target has failed too often.
     gateway
         .write_routing(
             &in_order(&[("late", &silent.url())], "")
@@ -274,11 +274,11 @@ async fn too_late(gateway: &Gateway, key: &Key, shown: &mut Vec<(&'static str, S
     shown.push(("a timeout", format!("{late:?}{}", gateway.capture(&late.request_id()).await)));
 }
 
-/// That no canary is where it may not be.
+/// Asserts that each canary appears only where it may.
 fn check_absent(stored: &[(String, Vec<u8>)], canaries: &[&str]) {
     for (place, bytes) in stored {
         for canary in canaries {
-            // Bodies are the client's to see; at rest they are sealed.
+            // Clients may see their bodies, but on disk bodies are encrypted.
             let is_body = matches!(*canary, "from b" | "Say a word.");
             let at_rest =
                 place.starts_with('/') && !place.starts_with("/v1/") && place != "/metrics"
@@ -290,8 +290,8 @@ fn check_absent(stored: &[(String, Vec<u8>)], canaries: &[&str]) {
     }
 }
 
-/// What derives from the root key: known by the digest of a key in the data directory, and found
-/// there in no form.
+/// Asserts that no key derived from the root key is in the data directory in any form. The digest
+/// of a client's key, which is there, shows that the root key is the right one.
 fn check_derived(stored: &[(String, Vec<u8>)], wrapped: &[u8], key: &Key) {
     let master = SecretBytes::new(MASTER_BYTES.as_bytes().try_into().unwrap());
     let keys = Keyring::from_wrapped(&master, wrapped).unwrap();
@@ -312,7 +312,7 @@ fn check_derived(stored: &[(String, Vec<u8>)], wrapped: &[u8], key: &Key) {
     }
 }
 
-/// A key and a cookie in every place where a credential may be, good ones and wrong ones.
+/// Sends a key and a cookie in every place for a credential, valid and invalid ones.
 async fn in_every_place(
     gateway: &Gateway,
     b: &Provider,
@@ -361,7 +361,7 @@ async fn in_every_place(
 
 #[tokio::test]
 async fn no_canary_comes_out_anywhere() {
-    // The first provider says back what it was sent, as careless ones do.
+    // The first provider repeats the request's headers, as careless providers do.
     let a = Provider::start(|request, _| {
         scripted::failure(401, &format!("bad key: {:?}", request.header("authorization")))
     })
@@ -405,7 +405,8 @@ async fn no_canary_comes_out_anywhere() {
         in_order(&[("b", &header)], "").replace("{ target: b/model }", "{ target: nodes/qwen }");
     others.extend(nodes(&gateway, &graced[0], &on_nodes, &mut shown).await);
     others.extend(graced.map(|key| key.secret));
-    // Only the first provider left: the last answer is ours, without its words.
+    // Only the first provider is left. The last answer comes from the gateway, without the
+    // provider's text.
     gateway.write_routing(&in_order(&[("a", &a.url())], "")).await;
     let failed = gateway.chat(&key, body.as_bytes()).await;
     assert_eq!(failed.status, 502);
@@ -458,7 +459,7 @@ async fn no_canary_comes_out_anywhere() {
     check_derived(&stored, &wrapped, &key);
 }
 
-/// Where the files of the data directory hold one of these.
+/// The files of the data directory that contain one of these canaries.
 fn found_in(gateway: &Gateway, canaries: &[&str]) -> Vec<String> {
     let mut stored = Vec::new();
     files(&gateway.dir().join("data"), &mut stored);
@@ -506,7 +507,7 @@ async fn a_literal_credential_of_a_document_is_sealed_in_the_store() {
     gateway.kill_9();
     assert_eq!(found_in(&gateway, &LITERAL), Vec::<String>::new());
     gateway.start_again().await;
-    // The store has the document itself, not what is shown of it.
+    // The store has the document itself, not its redacted form.
     let back = json!({ "revision": first });
     let rolled =
         gateway.manage("POST", "/v1/router/config/rollback", &gateway.admin_key, Some(&back)).await;

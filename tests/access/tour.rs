@@ -1,5 +1,5 @@
-//! The access specification's tour: a key, a chat, the captures, another document, a reroute, a
-//! revocation; and what of it survives reloads, restarts and a killed process.
+//! The tour of the access specification: a key, a chat, the captures, another document, a reroute,
+//! a revocation. Its results survive reloads, restarts and a killed process.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{envelope, until};
 
-/// Both providers known; recipe `name` goes to `target` only.
+/// A document with both providers. Its recipe `name` has only the target `target`.
 fn document(a: &Provider, b: &Provider, name: &str, target: &str) -> String {
     format!(
         "providers:\n{}{}recipes:\n  {name}:\n    \
@@ -277,7 +277,7 @@ async fn the_document_is_reloaded_by_file_change_and_by_sighup_and_a_bad_one_cha
     until("the reload by SIGHUP", async || (all(&gateway).await > before).then_some(())).await;
     assert_eq!(gateway.revision().await, second);
 
-    // Whatever word the counter has for a good document: a bad one is counted under another.
+    // A refused document counts under a series that no accepted document has used.
     let metrics = gateway.metrics().await;
     let good: Vec<&str> = metrics
         .lines()
@@ -339,7 +339,8 @@ async fn a_body_held_back_does_not_outlive_its_credential() {
         );
         let mut connection = gateway.connect().await;
         connection.send(format!("{head}{}", &body[..1]).as_bytes()).await;
-        // Time for the head to be let in; were it slower, it would be refused all the same.
+        // Time for the gateway to accept the head. If it is slower, the request is refused all the
+        // same.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         let ended = gateway
             .manage("DELETE", &format!("/v1/router/keys/{}", key.id), &gateway.admin_key, None)

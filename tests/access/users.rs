@@ -1,5 +1,5 @@
-//! Users as admins see to them: made, listed, changed, shut out and let in again, over sockets and
-//! a killed process.
+//! User management by admins over sockets: create, list, change, disable and enable users, also
+//! across a killed process.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn log_in(gateway: &Gateway, email: &str) -> Answer {
     gateway.send("POST", "/v1/auth/login", &[JSON], Some(body.as_bytes())).await
 }
 
-/// Made by an admin, and logged in: the id and the token of the session.
+/// Creates a user and logs in. Returns the id of the user and the token of the session.
 async fn user(gateway: &Gateway, email: &str, role: &str) -> (String, String) {
     let body = json!({"email": email, "password": PASSWORD, "role": role});
     let made = gateway.answers(201, "POST", "/v1/users", &gateway.admin_key, Some(&body)).await;
@@ -215,7 +215,7 @@ async fn a_password_that_an_admin_sets_ends_the_sessions() {
         let refused = patch(&gateway, &his, &ann, json!({"password": bad})).await;
         assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("password")));
     }
-    // Nobody but ADMIN_API_KEY comes to act as an admin that way.
+    // Only ADMIN_API_KEY may set an admin's password, so nobody can take over an admin.
     for (by, whom) in [(&hers, &ann), (&hers, &bob), (&his, &bob)] {
         let refused = patch(&gateway, by, whom, new.clone()).await;
         assert_eq!(refused.status, 403, "{}", refused.text());
@@ -302,8 +302,8 @@ async fn two_admins_who_end_each_other_at_once_are_one_then() {
             let back =
                 patch(&gateway, &admin, id, json!({"role": "admin", "disabled": false})).await;
             assert_eq!(back.status, 200, "{}", back.text());
-            // By keys, as logins are throttled; those of `ADMIN_API_KEY` are good for as long as
-            // their owner is an admin.
+            // Uses keys, because logins are throttled. Keys that `ADMIN_API_KEY` made act as admins
+            // as long as their owner is an admin.
             keys.push(
                 make(
                     &gateway,
@@ -400,8 +400,8 @@ async fn limits_of_a_user_count_from_the_next_request_on() {
     make(&gateway, "/v1/router/keys", &token, json!({})).await;
 }
 
-/// Hashing a password costs much on purpose: beyond a queue it is refused at once, and nothing
-/// comes of it.
+/// Hashing a password is expensive on purpose. Requests beyond a queue are refused at once, and
+/// have no effect.
 #[tokio::test]
 async fn more_passwords_than_can_be_hashed_are_refused_for_now() {
     let (gateway, _provider) = start().await;
@@ -429,7 +429,7 @@ async fn more_passwords_than_can_be_hashed_are_refused_for_now() {
         envelope::management(answer, 503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"));
     }
-    // An answer may be faster than its count.
+    // An answer may arrive before its request is counted.
     until("each to be counted", async || {
         let rows = gateway
             .metric("rerouter_requests_total", &["route=\"/v1/users\"", "code=\"201\""])

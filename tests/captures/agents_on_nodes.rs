@@ -1,5 +1,5 @@
-//! Traffic that went to nodes and through agents, decided again: the same, also when nodes and
-//! agents are gone.
+//! Captures of requests to nodes and agents are decided again with the same result, even after the
+//! nodes and agents are gone.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,8 @@ use crate::support::node::Node;
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
-/// Nodes before a provider, nodes alone, and a rule for an agent.
+/// A document with targets on nodes before a provider, targets only on nodes, and a rule for an
+/// agent.
 fn document(other: &str) -> String {
     format!(
         "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\n\
@@ -29,7 +30,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A chat that is answered so.
+    /// Sends a chat that must be answered with `status`. Returns the id of its capture.
     async fn ask(&self, model: &str, stream: bool, status: u16) -> String {
         let answer = self.gateway.chat(&self.key, chat_body(model, stream).as_bytes()).await;
         assert_eq!(answer.status, status, "{model}: {}", answer.text());
@@ -90,7 +91,8 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
             )
             .await;
     }
-    // Nobody serves: what only nodes serve finds no target, the rest goes elsewhere.
+    // No node serves yet. Recipes with only nodes find no target, and other requests go to the
+    // provider.
     for model in ["local", "agent/near"] {
         scene.ask(model, false, 503).await;
     }
@@ -113,7 +115,7 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
         }
     }
     let near = scene.ask("agent/near", true, 200).await;
-    // Refused before anything was decided.
+    // Refused before any decision.
     scene.ask("agent/none", false, 404).await;
     let capture = scene.gateway.capture(&near).await;
     assert_eq!(
@@ -127,8 +129,8 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     let path = format!("/v1/router/replay/{near}/reroute");
     scene.gateway.answers(200, "POST", &path, &scene.key.secret, None).await;
 
-    // 2 elsewhere and 2 nowhere before the nodes came, 15 and 1 after; where there was no target,
-    // or no agent, nothing was decided.
+    // 2 were decided for the provider and 2 for no target before the nodes came, then 15 and 1.
+    // Requests without a target or agent have no decision.
     let (decided, near, far, undecided) = (18, 13, 5, 3);
     let whole = until("the captures", async || {
         let told = scene.evaluate(json!({})).await;
@@ -164,8 +166,8 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     decided_again(scene, &nodes, &whole, &document(&other.url()), near).await;
 }
 
-/// The same of the same traffic whatever became of nodes and agents since, and of another document
-/// what can be counted.
+/// The same captures give the same report, whatever happened to nodes and agents since. Under
+/// another document, the changes are those counted by hand.
 async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text: &str, near: u64) {
     for node in nodes {
         assert_eq!(node.call(&scene.gateway, "deregister", &json!({})).await.status, 204);
@@ -215,7 +217,7 @@ async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text:
     ] {
         assert_eq!(same[name], whole[name], "{name} of the same document, given");
     }
-    // Without nodes what they served goes elsewhere, or nowhere: 6 and 7 of the 13.
+    // Without nodes, the 13 requests that they served go to the provider (6) or find no target (7).
     let without =
         given.replace("{ target: nodes/qwen }, { target: other/m }", "{ target: other/m }");
     let told = scene.evaluate(json!({ "document": without })).await;

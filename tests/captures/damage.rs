@@ -1,4 +1,4 @@
-//! Bytes of captures that go bad on the disk cost the capture that they belong to, and no other.
+//! Bytes of captures that are damaged on disk cost only the capture that they belong to.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use crate::captures::on_disk::{answering, body, files, user};
 use crate::support::documents::in_order;
 use crate::support::gateway::{Gateway, Key};
 
-/// Flips a bit in the middle of a range of a segment: the head of a capture, or its bodies.
+/// Flips a bit in the middle of a capture's head or bodies, in its segment. `part` says which.
 fn flip(gateway: &Gateway, id: &str, part: &str) {
     let data = gateway.dir().join("data");
     let index = rusqlite::Connection::open(data.join("captures.db")).unwrap();
@@ -26,7 +26,7 @@ fn flip(gateway: &Gateway, id: &str, part: &str) {
     file.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
 
-/// Which of these can be read whole; the others are 503.
+/// Which of these captures can be read whole. The others must answer 503.
 async fn whole(gateway: &Gateway, key: &Key, ids: &[String]) -> BTreeSet<String> {
     let mut whole = BTreeSet::new();
     for id in ids {
@@ -59,7 +59,7 @@ async fn a_flipped_bit_costs_its_capture() {
     for number in 0..12 {
         let mut sent = body(number);
         if number == 5 {
-            // Its bodies are too large to lie with its head.
+            // Bodies so large that they are stored apart from the head.
             sent = String::from_utf8(sent)
                 .unwrap()
                 .replace("canary-", &"canary-".repeat(1_000))
@@ -95,7 +95,7 @@ async fn a_flipped_bit_costs_its_capture() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(exported, left, "the others are exported");
-    // A head that goes bad is missed by lists and by an evaluation.
+    // A capture with a damaged head is missing from lists and evaluations.
     let evaluate = async |gateway: &Gateway| {
         let answer = gateway
             .answers(200, "POST", "/v1/router/replay/evaluate", &key.secret, Some(&json!({})))

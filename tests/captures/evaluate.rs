@@ -1,5 +1,5 @@
-//! Evaluations of captured traffic under other documents, by the API: what is told equals what a
-//! count by hand gives; and the gate that a change of the document may have to pass.
+//! Evaluations of captured traffic under other documents, through the API. Each report equals a
+//! count by hand. Also the gate that a change of the document may have to pass.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::support::{count, full};
 
 const EVALUATE: &str = "/v1/router/replay/evaluate";
 
-/// Two providers that answer and one that fails; every strategy behind an alias of its own, and one
-/// with conditions.
+/// Two providers that answer and one that fails. Each strategy has an alias of its own, and one
+/// recipe has conditions.
 fn document(well: &str, other: &str, bad: &str) -> String {
     let strategy = |name: &str, extra: &str, w: &str| {
         format!(
@@ -48,7 +48,7 @@ fn document(well: &str, other: &str, bad: &str) -> String {
     )
 }
 
-/// How many requests are evaluated, in the larger tier and else.
+/// The number of requests to evaluate: `many` in the full test run, else `few`.
 fn requests(many: u64, few: u64) -> usize {
     usize::try_from(count("REROUTER_EVALUATED", if full() { many } else { few })).unwrap()
 }
@@ -56,11 +56,11 @@ fn requests(many: u64, few: u64) -> usize {
 struct Scene {
     gateway: Gateway,
     key: Key,
-    /// The document in its file.
+    /// The document as its file has it.
     text: String,
-    /// The same as it may come by the API: its credentials by name.
+    /// The document as the API takes it: it names its credentials by variables.
     given: String,
-    // Kept so that they go on answering.
+    // Kept so that the providers stay up.
     _providers: [Provider; 3],
 }
 
@@ -91,7 +91,7 @@ impl Scene {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
-    /// Traffic of every kind.
+    /// Sends traffic of every kind.
     async fn traffic(&self, rounds: usize) {
         for round in 0..rounds {
             for model in ["weighted", "least_latency", "least_busy", "cheapest", "sticky", "well/a"]
@@ -104,8 +104,8 @@ impl Scene {
         }
     }
 
-    /// As many requests of a key with limits of each kind, one of which is met. Gives how many were
-    /// refused for it.
+    /// Sends this many requests of a key with every kind of limit, one of which is reached. Returns
+    /// how many requests were refused.
     async fn limited_traffic(&self, requests: usize) -> u64 {
         let rpm = requests.div_ceil(10);
         let limits = json!({
@@ -113,7 +113,7 @@ impl Scene {
             "budget": { "usd": 1_000.0, "per": "day" }
         });
         let limited = self.gateway.limited_key(limits).await;
-        // Of a kind of its own: a stream, and tools.
+        // Streams with tools, which no other request of the test has.
         let body = json!({
             "model": "cheapest", "stream": true,
             "messages": [{ "role": "user", "content": "Say it." }],
@@ -141,7 +141,7 @@ impl Scene {
         answer.json()
     }
 
-    /// Every capture of live traffic, whole, as the API shows it.
+    /// Every capture of live traffic, with all fields that the API shows.
     async fn captures(&self) -> Vec<Value> {
         let (mut found, mut after) = (Vec::new(), String::new());
         loop {
@@ -180,12 +180,12 @@ async fn the_document_that_is_live_changes_nothing() {
     let rounds = requests(12_000, 60) / 10;
     scene.traffic(rounds / 2).await;
     let mut refused = scene.limited_traffic(rounds / 2).await;
-    // The same in other words; and another one in between, under which there is no traffic.
+    // The same document with a comment, after another document that had no traffic.
     scene.gateway.write_routing(&scene.text.replace("weight: 1 }", "weight: 2 }")).await;
     scene.gateway.write_routing(&format!("# a comment\n{}", scene.text)).await;
     scene.traffic(rounds - rounds / 2).await;
     refused += scene.limited_traffic(rounds - rounds / 2).await;
-    // Refused before any decision; a replay; both are no traffic.
+    // A request that was refused before any decision, and a replay, do not count as traffic.
     assert_eq!(
         scene.gateway.chat(&scene.key, chat_body("unknown", false).as_bytes()).await.status,
         404
@@ -229,9 +229,9 @@ async fn the_document_that_is_live_changes_nothing() {
     );
 }
 
-/// The live document as JSON, its sections in another order.
+/// The live document as JSON, with its sections in another order.
 async fn turned_json(gateway: &Gateway) -> Value {
-    // A document with a credential in clear is shown as JSON without it.
+    // A document with a literal credential is shown as JSON without the credential.
     let shown = gateway.manage("GET", "/v1/router/config", &gateway.admin_key, None).await.json();
     let document: Value = serde_json::from_str(shown["document"].as_str().unwrap()).unwrap();
     let mut turned: Value = document
@@ -259,7 +259,8 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
     assert_ne!(moved, scene.given);
     let report = scene.report(&json!({ "document": moved })).await;
 
-    // By hand: what the rule `long` decided goes to other/b, nothing else changes.
+    // The count by hand: everything that the rule `long` decided goes to other/b, and nothing else
+    // changes.
     let (mut matched, mut delta, mut before) = (0, 0.0, 0.0);
     let prices: BTreeMap<&str, (f64, f64)> =
         BTreeMap::from([("well/a", (1.0, 2.0)), ("other/a", (3.0, 4.0)), ("other/b", (2.0, 8.0))]);
@@ -319,14 +320,14 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
             "rule priority.long now has other/b"
         ]
     );
-    // What failed over cost what the target that served it charged, though the one that came first
-    // has no price.
+    // After a failover, the cost is that of the target that served the request, even if the first
+    // target has no price.
     assert_eq!(
         (&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]),
         (&json!(0), &json!([]))
     );
 
-    // Another threshold: the rule is another one, and the reason names its condition.
+    // Another threshold makes another rule match, and the reason names the condition.
     let narrower = scene.given.replace("prompt_tokens > 60", "prompt_tokens > 60000");
     let report = scene.report(&json!({ "document": narrower })).await;
     assert_eq!((&report["changed"], &report["rule_changed"]), (&json!(4), &json!(4)));
@@ -337,7 +338,7 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
         "rule priority.default instead of priority.long: priority.long does not match \
          (prompt_tokens > 60000)"
     );
-    // What it would cost where no price is known is not known, and is said to be.
+    // A request to a target without a price has no known cost, and the report says so.
     let missing = json!([{ "target": "bad/m", "lacks": "price", "count": 4 }]);
     assert_eq!(
         (&report["cost"]["unpriced"], &report["cost"]["unpriced_targets"]),
@@ -352,11 +353,11 @@ async fn a_rule_that_moves_is_told_as_counted_by_hand() {
         "what is not known changes no sum"
     );
 
-    // A keyword set that the captures know nothing of is looked up in their text.
+    // A keyword set that is not in the captures is searched for in their text.
     let other_words = scene.given.replace("code: [refactor]", "code: [story]");
     let report = scene.report(&json!({ "document": other_words })).await;
     assert_eq!((&report["changed"], &report["inexact"]), (&json!(8), &json!(0)), "{report:#}");
-    // A name that is gone.
+    // An alias that no longer exists.
     let gone = scene.given.replace(", sticky: sticky, ", ", ");
     let report = scene.report(&json!({ "document": gone })).await;
     assert_eq!(
@@ -384,7 +385,8 @@ async fn a_changed_weight_moves_its_share_and_nothing_back() {
     ).await;
     assert_eq!(report["evaluated"], requests);
     assert!(!full() || requests >= 10_000);
-    // 50/50 to 60/40: a tenth moves, within five standard deviations.
+    // Weights change from 50/50 to 60/40. A tenth of the requests moves, within five standard
+    // deviations.
     let (changed, expected) = (report["changed"].as_f64().unwrap(), requests as f64 * 0.1);
     assert!(
         (changed - expected).abs() < 5.0 * (requests as f64 * 0.09).sqrt(),
@@ -408,7 +410,7 @@ async fn health_may_be_that_of_then_of_now_or_none() {
     for _ in 0..6 {
         scene.ask("auto", "Short.").await;
     }
-    // The first two met the failing provider, then its breaker was open.
+    // The first two requests went to the failing provider. Then its breaker was open.
     for (health, changed) in [("recorded", 0), ("healthy", 4), ("current", 2)] {
         let report = scene.report(&json!({ "health": health })).await;
         assert_eq!(
@@ -426,7 +428,7 @@ async fn health_may_be_that_of_then_of_now_or_none() {
     );
     let report = scene.report(&json!({ "health": "healthy", "baseline": "current" })).await;
     assert_eq!(report["changed"], 0, "the same document twice: {report:#}");
-    // A target that nobody knew then.
+    // A target that did not exist at the time of the captures.
     let newer = by_name(&breaking).replace("{ target: bad/m }", "{ target: well/newer }");
     let report = scene.report(&json!({ "document": newer })).await;
     assert_eq!((&report["assumed"], &report["changed"]), (&json!(6), &json!(6)), "{report:#}");
@@ -478,7 +480,7 @@ async fn everybody_evaluates_his_own_and_documents_by_leave_only() {
         .await;
     envelope::management(&foreign, 403, "forbidden");
 
-    // The live document's conditions are for those who may read it.
+    // Only callers who may read the live document see its conditions.
     scene.ask("auto", &"a long story ".repeat(40)).await;
     scene
         .gateway
@@ -508,7 +510,7 @@ async fn everybody_evaluates_his_own_and_documents_by_leave_only() {
             Some(&json!({ "document": scene.text })),
         )
         .await;
-    // Credentials in clear are for files; who evaluates names variables.
+    // Literal credentials are only allowed in files. A document to evaluate names variables.
     assert_eq!(
         (allowed.status, allowed.json()["problems"].as_array().unwrap().len()),
         (400, 3),
@@ -575,10 +577,10 @@ async fn what_is_asked_wrongly_is_told_and_hostile_documents_are_bounded() {
     }
 }
 
-/// Names are names: nothing is expanded in a document that somebody tries.
+/// Variables are not expanded in a document that is only evaluated.
 #[tokio::test]
 async fn a_variable_s_value_is_nowhere_in_a_report() {
-    // 32 bytes in base64.
+    // The base64 of 32 bytes.
     let value = "ZXZhbHVhdGUtY2FuYXJ5LTAxMjM0NTY3ODlhYmNkZWY=";
     let answering = Provider::always(scripted::completion("well")).await;
     let text = document(&answering.url(), &answering.url(), &answering.url());
@@ -592,7 +594,7 @@ async fn a_variable_s_value_is_nowhere_in_a_report() {
     let scopes = json!({ "scopes": ["replay:all", "evaluate"] });
     let made =
         gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&scopes)).await.json();
-    // The condition does not match, and the reason quotes it.
+    // The condition does not match, so the reason quotes the condition.
     let spy = by_name(&text).replace("prompt_tokens > 60", "model == '${REROUTER_MASTER_KEY}'");
     let answer = gateway
         .manage("POST", EVALUATE, made["key"].as_str().unwrap(), Some(&json!({ "document": spy })))
@@ -628,7 +630,7 @@ async fn lines_tell_how_far_it_has_come() {
     let refused =
         scene.gateway.send("POST", EVALUATE, &headers, Some(br#"{"document":"aliases: 3"}"#)).await;
     assert_eq!((refused.status, refused.header("content-type")), (400, Some("application/json")));
-    // A client that leaves makes room for the next.
+    // A client that leaves makes room for the next evaluation.
     for _ in 0..6 {
         let mut connection = scene.gateway.connect().await;
         let host = scene.gateway.host();
@@ -697,7 +699,7 @@ async fn a_gate_lets_pass_what_changes_little() {
     assert_eq!(scene.gateway.revision().await, before, "nothing has changed");
     let taken = scene.put("?max_changed=0.2&forbid_unroutable=true", &moved).await;
     assert_eq!(taken.status, 200, "{}", taken.text());
-    // What an earlier change moved is no fault of the next one.
+    // Requests that an earlier change moved do not count for the next change.
     let commented = format!("# the same\n{moved}").replace("refactor", "REFACTOR");
     let next = scene.put("?max_changed=0&forbid_unroutable=true", &commented).await;
     assert_eq!(next.status, 200, "{}", next.text());
@@ -710,7 +712,7 @@ async fn a_gate_lets_pass_what_changes_little() {
         refused.text()
     );
     assert_eq!(scene.put("?max_changed=1", &without).await.status, 200);
-    // Nobody can blame a change for names that were gone before it.
+    // Names that an earlier change removed do not count for the next change.
     assert_eq!(
         scene
             .put(
@@ -741,7 +743,7 @@ async fn a_gate_lets_pass_what_changes_little() {
     assert!(revisions.contains(&json!(scene.gateway.revision().await)), "one of them is live");
 }
 
-/// Each change alone is within the bound, both together are not.
+/// Each change alone stays within the bound, but both together do not.
 #[tokio::test]
 async fn of_two_changes_at_once_the_second_is_tried_against_the_first() {
     let scene = scene().await;
@@ -754,7 +756,7 @@ async fn of_two_changes_at_once_the_second_is_tried_against_the_first() {
         .given
         .replace("targets: [ { target: other/b } ] }", "targets: [ { target: other/a } ] }");
     assert!(long != scene.given && code != scene.given);
-    // 3 of 27 move; from one to the other it is 6.
+    // 3 of 27 requests move under each change. From one change to the other, 6 move.
     let answers =
         futures::future::join_all([&long, &code].map(|text| scene.put("?max_changed=0.15", text)))
             .await;

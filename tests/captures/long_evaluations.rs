@@ -1,5 +1,5 @@
-//! Evaluations of thousands of captures: the bar that people see, how many may be under way, and
-//! that one ends with its client.
+//! Evaluations of thousands of captures: the progress bar, the limit on concurrent evaluations, and
+//! their end when the client leaves.
 
 use std::process::{Command, Stdio};
 
@@ -13,9 +13,10 @@ use crate::support::documents::chat_body;
 
 const EVALUATE: &str = "/v1/router/replay/evaluate";
 
-/// The document with more rules, none of which matches: a decision under it is some work.
+/// The document with more rules, none of which matches, so that a decision under it takes long.
 fn slow(text: &str) -> String {
-    // Each may match where the ones before it do not: a rule that is never reached is a mistake.
+    // Each condition can match where the ones before it do not, because `check` refuses unreachable
+    // rules.
     let condition = |n: usize| vec![format!("prompt_tokens > {}", 6_000_000 - n); 50].join(" || ");
     let rule = |n: usize| {
         format!(
@@ -29,8 +30,8 @@ fn slow(text: &str) -> String {
     slow
 }
 
-/// Begins an evaluation of all and waits for its first line: it is under way then. The task reads
-/// on to its end; aborted, it is a client that leaves.
+/// Begins an evaluation of all captures, and waits for its first line. The task reads on to the
+/// end. If it is aborted, its client leaves.
 async fn begin(scene: &Scene, body: &Value) -> JoinHandle<()> {
     let (bearer, body) = (format!("Bearer {}", scene.gateway.admin_key), body.to_string());
     let headers = [
@@ -69,7 +70,7 @@ async fn an_evaluation_ends_with_its_client_and_callers_take_turns() {
         scene.gateway.answers(200, "POST", EVALUATE, key, Some(&json!({ "limit": 1 }))).await;
     };
     let (runs, mut waits) = (begin(&scene, &all).await, Box::pin(one(&admin)));
-    // The other caller has its turn while the first one's second evaluation waits for its own.
+    // The other caller gets a turn while the second evaluation of the first caller waits.
     tokio::select! {
         biased;
         () = &mut waits => panic!("a caller had two turns at once"),
@@ -80,7 +81,7 @@ async fn an_evaluation_ends_with_its_client_and_callers_take_turns() {
     waits.await;
 }
 
-/// Nobody sees a bar where standard error is no terminal; `script` gives it one.
+/// There is no bar if standard error is not a terminal. `script` provides a terminal.
 #[tokio::test]
 async fn people_see_how_far_an_evaluation_has_come() {
     let scene = scene().await;
@@ -108,7 +109,7 @@ async fn people_see_how_far_an_evaluation_has_come() {
     assert!(shown.contains("2500 captures decided"), "{shown}");
 }
 
-/// The most memory that the gateway has had, in bytes.
+/// Peak memory of the gateway's process, in bytes.
 fn peak(scene: &Scene) -> usize {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", scene.gateway.process())).unwrap();
@@ -116,9 +117,8 @@ fn peak(scene: &Scene) -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// As many rules as there may be, each condition as large as it may be, as many words as there may
-/// be: from a key that may evaluate it is bounded work in bounded memory, and requests are answered
-/// meanwhile.
+/// A document with the most rules, the largest conditions and the most words that are allowed.
+/// Evaluating it takes bounded work and memory, and other requests are answered meanwhile.
 #[tokio::test]
 async fn the_dearest_document_that_is_taken_costs_time_and_nothing_else() {
     let scene = scene().await;

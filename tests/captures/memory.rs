@@ -1,5 +1,5 @@
-//! What the gateway's process takes while captures cannot be written: what the queue may hold, and
-//! no more.
+//! Memory of the gateway's process while captures cannot be written: it grows by what the queue may
+//! hold, and no more.
 
 use std::time::{Duration, Instant};
 
@@ -12,32 +12,32 @@ use crate::support::gateway::Gateway;
 use crate::support::{PATIENCE, until};
 
 const LARGE: usize = 1 << 20;
-/// Requests at once.
+/// Concurrent requests.
 const AT_ONCE: usize = 4;
 
-/// Bytes of memory that the gateway's process has.
+/// Memory of the gateway's process, in bytes.
 fn memory(gateway: &Gateway) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.process())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// Where nobody but root can make a disk hang, a lock does: the thread that writes captures waits
-/// for the index within SQLite as it would wait for the disk.
+/// A lock in SQLite makes the thread that writes captures wait, as a disk that hangs would. Only
+/// root could make a disk hang.
 #[tokio::test]
 async fn the_process_grows_by_what_may_wait_and_answers_meanwhile() {
     let provider = answering().await;
     let gateway = Gateway::start(&in_order(&[("a", &provider.url())], "")).await;
     let key = gateway.create_key().await;
-    // Nothing that takes less room than it has.
+    // Text that cannot be compressed.
     let text: String = (0..LARGE as u64 / 16)
         .map(|at| format!("{:016x}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
         .collect();
     let large = json!({"model": "auto", "messages": [{"role": "user", "content": text}]})
         .to_string()
         .into_bytes();
-    // Some at once: whoever waits for the index gives up after seconds, and what was taken from the
-    // queue is lost then.
+    // Several requests at once: the writer gives up on the index after seconds, and then loses what
+    // it took from the queue.
     let wave = async || {
         let answers =
             futures::future::join_all((0..AT_ONCE).map(|_| gateway.chat(&key, &large))).await;
@@ -54,7 +54,7 @@ async fn the_process_grows_by_what_may_wait_and_answers_meanwhile() {
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
     };
-    // All that requests and captures of that size take anyway is there before it is measured.
+    // The memory that such requests and captures need anyway is allocated before the measurement.
     for _ in 0..4 {
         wave().await;
     }

@@ -1,22 +1,23 @@
-//! What is kept of calls: captures on the disk and in object stores, replayed and evaluated.
+//! Captures on the disk and in object stores, and their replays and evaluations.
 
-/// Traffic of nodes and agents, evaluated while they are there, changed and gone.
+/// Traffic to nodes and agents, evaluated while they exist, after they changed, and after they are
+/// gone.
 mod agents_on_nodes;
-/// Bytes of captures that go bad on the disk, with their index or without: what they held is lost,
-/// and nothing else.
+/// Bytes of captures that are damaged on disk, with or without their index: only the captures in
+/// them are lost.
 mod damage;
 mod evaluate;
 mod long_evaluations;
 mod memory;
 mod object_stores;
-/// Captures after a kill, a damaged index, under a disk that hangs, and as they lie on it; what is
-/// kept out of them, and who.
+/// Captures on disk: after a kill, with a damaged index, under a disk that hangs. Also what is kept
+/// out of captures, and who may read them.
 pub mod on_disk;
 mod property;
 /// `rerouter replay`: lists, reroutes, gates and corpora by the command line.
 pub mod replay_cli;
-/// What the command line writes: to full disks, to who reads the beginning only, over a corpus, on
-/// a terminal.
+/// Output of `rerouter replay`: to full disks, to readers that stop early, and on a terminal. Also
+/// corpora.
 mod replay_output;
 mod replays;
 pub mod reroute_answers;

@@ -1,5 +1,5 @@
-//! Captures of several gateways in each kind of object store, from segments that are uploaded until
-//! they leave, and with credentials that it refuses.
+//! Captures of several gateways in each kind of object store, from the upload of segments to their
+//! removal. Also a store that refuses the credentials.
 
 use futures::future::{join, join_all};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::support::object_store::{ObjectServer, ObjectVendor};
 use crate::support::postgres::Cluster;
 use crate::support::until;
 
-/// A gateway that shares this database and this object store.
+/// A gateway on this database and this object store.
 async fn gateway(objects: &ObjectServer, url: &str) -> Gateway {
     let capture = format!("capture: {{ {RETENTION}, objects: \"{}\" }}\n", objects.location());
     let setup = setup(url, "10s", &capture);
@@ -21,7 +21,7 @@ async fn gateway(objects: &ObjectServer, url: &str) -> Gateway {
     variables.iter().fold(setup, |setup, (name, value)| setup.env(name, value)).start().await
 }
 
-/// The line of `rerouter doctor` about it.
+/// The line of `rerouter doctor` about the object store.
 async fn doctor(gateway: &Gateway, objects: &ObjectServer) -> String {
     let variables = objects.environment();
     let variables = variables.iter().map(|(name, value)| (*name, value.as_str()));
@@ -39,7 +39,7 @@ async fn keep_and_delete(vendor: ObjectVendor) {
     let url = Cluster::shared().database().await;
     let (mut a, b) = join(gateway(&objects, &url), gateway(&objects, &url)).await;
     let key = a.create_key().await;
-    // More than a part of an upload.
+    // More bytes than one part of a multipart upload.
     let noise = (0..20_000_u64).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let noise: String = noise.map(|number| format!("{number:x}")).collect();
     let body = json!({"model": "auto", "messages": [{"role": "user", "content": noise}]});
@@ -58,12 +58,12 @@ async fn keep_and_delete(vendor: ObjectVendor) {
     assert!(stored.contains(">captures/eu/") && stored.contains(".seg</"), "{stored}");
     let told = doctor(&a, &objects).await;
     assert!(told.starts_with("ok") && told.contains("read and deleted"), "{told}");
-    // A segment without captures leaves the store too.
+    // A segment without captures is removed from the store too.
     for id in listed(&b).await {
         let path = format!("{REPLAYS}/{id}");
         assert_eq!(b.manage("DELETE", &path, &b.admin_key, None).await.status, 204);
     }
-    // A start begins with the retention.
+    // A start enforces the retention first.
     a.restart().await;
     until("no objects", async || (!objects.objects().contains(".seg</")).then_some(())).await;
 }
@@ -77,7 +77,7 @@ async fn refuse_and_accept(vendor: ObjectVendor) {
     let mut objects = ObjectServer::start(vendor).await;
     objects.refuse_all(true).await;
     let gateway = gateway(&objects, &Cluster::shared().database().await).await;
-    // Before there is a segment.
+    // Before there is any segment.
     until("the first answer", async || (!takes(&gateway).await).then_some(())).await;
     let key = gateway.create_key().await;
     let large = captured(&gateway, &key, true).await;
@@ -104,7 +104,7 @@ async fn refuse_and_accept(vendor: ObjectVendor) {
     let ends = "captures reach the other gateways again";
     let then = told(0, ends).await;
     assert!(objects.objects().contains(".seg</") && takes(&gateway).await);
-    // It refuses while there is nothing to send.
+    // The store refuses requests while there is nothing to upload.
     objects.refuse_all(true).await;
     let then = told(then, fails).await;
     assert!(!takes(&gateway).await);
@@ -113,7 +113,7 @@ async fn refuse_and_accept(vendor: ObjectVendor) {
     assert!(takes(&gateway).await);
 }
 
-/// Whether the object store takes segments, as the health says.
+/// Whether the object store takes segments, according to `/health`.
 async fn takes(gateway: &Gateway) -> bool {
     let told = gateway.manage("GET", "/health", "", None).await;
     let word = &told.json()["objects"];

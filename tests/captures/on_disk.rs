@@ -1,5 +1,5 @@
-//! What is kept of captures when the process is killed, its index is damaged, or somebody looks at
-//! the disk.
+//! Captures on disk after the process was killed or their index damaged, and what somebody can read
+//! there.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -30,10 +30,10 @@ pub async fn answering() -> Provider {
     Provider::start(|_, number| scripted::completion(&format!("canary-answer-{number}"))).await
 }
 
-/// What captures are compressed with.
+/// The dictionary with which captures are compressed.
 const DICTIONARY: &[u8] = include_bytes!("../../crates/captures/src/archive/captures.zdict");
 
-/// Everything in these bytes that zstd can decompress.
+/// All parts of these bytes that zstd can decompress.
 pub fn zstd_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     let frames = memchr::memmem::find_iter(bytes, b"\x28\xb5\x2f\xfd");
     let read = frames.map(|at| {
@@ -45,12 +45,12 @@ pub fn zstd_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     read.collect()
 }
 
-/// Every capture that a list has, page by page.
+/// The ids of all captures in the list, read page by page.
 pub async fn listed(gateway: &Gateway, key: &Key) -> Vec<String> {
     listed_by(gateway, key, "limit=7").await
 }
 
-/// The same, by this query.
+/// The ids of all captures in the list with this query, read page by page.
 async fn listed_by(gateway: &Gateway, key: &Key, query: &str) -> Vec<String> {
     let (mut ids, mut after) = (Vec::new(), String::new());
     loop {
@@ -78,7 +78,7 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     entries
         .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] })
-        // Not the socket of an upgrade.
+        // Skips the socket of an upgrade.
         .filter(|path| path.is_file())
         .collect()
 }
@@ -95,17 +95,17 @@ async fn what_was_seen_stored_survives_a_kill_and_what_is_listed_is_whole() {
             sent.insert(gateway.chat(&key, &body(number)).await.request_id());
             number += 1;
         }
-        // Who has seen an answer finds its capture; from then on it is there.
+        // A client that has seen an answer finds its capture, which is then durable.
         let seen: BTreeSet<String> = listed(&gateway, &key).await.into_iter().collect();
         assert!(sent.is_subset(&seen));
         journal.extend(sent);
-        // These may be lost, in part.
+        // Some of these captures may be lost.
         let late = async |number: usize| gateway.chat(&key, &body(number)).await.request_id();
         let late = tokio::join!(late(number), late(number + 1), late(number + 2));
         number += 3;
         gateway.kill_9();
         if round % 3 == 2 {
-            // A machine that loses power tears what was being written as well.
+            // A power loss also damages what was being written.
             let newest = files(&gateway.dir().join("data/captures")).into_iter().max().unwrap();
             let file = std::fs::File::options().append(true).open(newest).unwrap();
             std::io::Write::write_all(&mut &file, &[0x52; 77]).unwrap();
@@ -130,11 +130,11 @@ async fn what_was_seen_stored_survives_a_kill_and_what_is_listed_is_whole() {
     }
 }
 
-/// What a client was told, and when it had all of it.
+/// Ids of requests that a client sent, each with the time when its answer was complete.
 type Journal = Arc<Mutex<Vec<(String, Instant)>>>;
 
-/// Asks one thing after another on one connection until that breaks, and keeps the ids of the
-/// answers that came whole.
+/// Sends requests on one connection until the connection breaks. Writes down the ids of complete
+/// answers.
 async fn ask_until_it_breaks(to: SocketAddr, key: String, journal: Journal) {
     let (host, bearer) = (to.to_string(), format!("Bearer {key}"));
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -153,8 +153,8 @@ async fn ask_until_it_breaks(to: SocketAddr, key: String, journal: Journal) {
 
 #[tokio::test]
 async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
-    // What a loss of power may cost, and so more than a kill. Beside a build the disk alone may
-    // take longer.
+    // The time for which a power loss may lose captures, which is more than a kill does. If other
+    // work is running, the disk alone may take longer.
     let window = bounds::CAPTURE_LINGER
         + bounds::CAPTURE_SYNC
         + if full() { Duration::ZERO } else { Duration::from_secs(3) };
@@ -192,7 +192,7 @@ async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
             clients.iter().all(|client| !client.is_finished()),
             "they ask while the kill comes"
         );
-        // What is not a capture is durable when it is answered, whatever comes right after.
+        // Everything but captures is durable once it is answered, even if a kill follows at once.
         let (session, kept) = user(&gateway, &format!("user-{round}@example.com")).await;
         let revoked = gateway.create_key().await;
         gateway
@@ -215,8 +215,8 @@ async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
             .into_iter()
             .collect();
         assert!(asked_for.is_subset(&left), "lost: {:?}", asked_for.difference(&left));
-        // What nobody was promised is whole too, where it is there: of thousands the last before
-        // the kill, and all over at the end.
+        // Captures that were not promised must be whole if they exist. Of thousands, the last ones
+        // before the kill are read now, and some of all at the end.
         let new: Vec<&String> = left.difference(&read).collect();
         read_whole(&gateway, &key, new.into_iter().rev().take(400)).await;
         read.extend(left.iter().cloned());
@@ -238,7 +238,7 @@ async fn a_kill_under_load_costs_what_was_answered_last_and_nothing_else() {
     read_whole(&gateway, &key, read.iter().step_by(read.len() / 5_000 + 1)).await;
 }
 
-/// Reads these, eight at a time: each answers, at once, with all that was said.
+/// Reads these captures, eight at a time. Each must have its request and answer.
 async fn read_whole(gateway: &Gateway, key: &Key, ids: impl IntoIterator<Item = &String>) {
     let ids: Vec<&String> = ids.into_iter().collect();
     let read = async |id: &String| {
@@ -257,7 +257,7 @@ async fn read_whole(gateway: &Gateway, key: &Key, ids: impl IntoIterator<Item = 
     }
 }
 
-/// A reading of one series; 0 where it has none yet.
+/// The value of a series, or 0 if it does not exist yet.
 fn reading(metrics: &str, series: &str) -> f64 {
     let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     value.map_or(0.0, |value| value.trim().parse().unwrap())
@@ -297,8 +297,7 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
     let first = chat("before").await;
     until("the capture before", async || (capture(&first).await.status == 200).then_some(())).await;
     faults.stall_appends();
-    // As much as may wait, and some more. Each is answered, and so is whoever asks for something
-    // else.
+    // Somewhat more than the queue holds. Every request is answered, and so are other calls.
     let (more, large) = (bounds::CAPTURE_QUEUE_BYTES / LARGE + 8, "so much ".repeat(LARGE / 8));
     for _ in 0..more {
         chat(&large).await;
@@ -313,7 +312,7 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
     until("the writer to hang", async || (faults.hanging() > 0).then_some(())).await;
     assert_eq!(counted("stored").await, 1.0);
     faults.clear();
-    // Many megabytes, on a machine that has other work.
+    // This writes many megabytes, on a machine with other work.
     let written = async {
         while queued().await > 0.0 {
             tokio::time::sleep(Duration::from_millis(15)).await;
@@ -341,8 +340,8 @@ async fn a_disk_that_hangs_costs_captures_and_no_request() {
     host.stop().await;
 }
 
-/// What is deleted cannot be read, also not after a kill. A damaged index is set aside with the
-/// segments that it has the keys of; captures begin anew, and whoever restores both has them again.
+/// Deleted captures stay deleted after a kill. A damaged index is set aside together with its
+/// segments, whose keys it holds, and captures begin anew. Restoring both restores the captures.
 #[tokio::test]
 async fn a_damaged_index_is_set_aside_and_captures_begin_anew() {
     let provider = answering().await;
@@ -376,7 +375,7 @@ async fn a_damaged_index_is_set_aside_and_captures_begin_anew() {
     std::fs::rename(aside.join("captures"), data.join("captures")).unwrap();
     std::fs::rename(&copy, data.join("captures.db")).unwrap();
     gateway.start_again().await;
-    // Ids of one millisecond are in no order.
+    // Ids from one millisecond have no order.
     let mut back = listed(&gateway, &key).await;
     back.sort();
     ids.sort();
@@ -384,15 +383,15 @@ async fn a_damaged_index_is_set_aside_and_captures_begin_anew() {
     read_whole(&gateway, &key, &ids).await;
 }
 
-/// A disk that can be filled and emptied: a small one of its own under the gateway's data
-/// directory, or, where none may be mounted, a limit on the size of the process's files.
+/// A disk that can be filled and emptied. It is a small file system under the gateway's data
+/// directory. If none can be mounted, it is a limit on the size of the process's files.
 pub enum Disk {
     Small(PathBuf),
     Limited(u32),
 }
 
 impl Disk {
-    /// Under a gateway that is not running, which it starts again.
+    /// Puts a disk under a gateway that is not running, and starts the gateway.
     pub async fn under(gateway: &mut Gateway, may_mount: bool) -> Disk {
         let data = gateway.dir().join("data");
         let aside = gateway.dir().join("aside");
@@ -444,7 +443,7 @@ impl Drop for Disk {
     }
 }
 
-/// Bytes beyond which a file of this process does not grow; that may be raised again.
+/// Sets the size limit, in bytes, of files of this process. The limit can be raised again.
 pub fn limit(process: u32, bytes: &str) {
     let run = Command::new("prlimit")
         .args(["--pid", &process.to_string(), &format!("--fsize={bytes}:unlimited")])
@@ -465,7 +464,7 @@ async fn a_disk_without_room(may_mount: bool) {
     };
     assert_eq!(dropped().await, 0.0);
     disk.fill();
-    // What is left of the last page of a file may take some.
+    // The last page of a file may have room for some captures.
     let full = until("captures to be dropped", async || {
         let incompressible: String = (0..800)
             .map(|_| format!("{:016x}", rerouter::internals::id::Random::System.next_u64()))
@@ -485,8 +484,8 @@ async fn a_disk_without_room(may_mount: bool) {
     let health = gateway.send("GET", "/health", &[], None).await.status;
     match disk {
         Disk::Small(_) => assert_eq!(health, 200),
-        // A commit that fails for another reason than a full disk may be in the log as a whole.
-        // If one was due by now, the database takes no writes until that is cut off.
+        // A commit that fails for a reason other than a full disk may be complete in the log. If
+        // one was due by now, the database refuses writes until that commit is cut off.
         Disk::Limited(_) => assert!(matches!(health, 200 | 503), "{health}"),
     }
     assert_eq!(gateway.capture(&kept).await["status"], 200, "what was kept before is read");
@@ -589,7 +588,7 @@ async fn what_the_document_keeps_out_is_in_no_capture() {
     assert!(![&b"4000-1234"[..], b"5000-4321", b"6000-7654"].into_iter().any(holds));
 }
 
-/// Where nothing was decided, what was asked for stands for the alias.
+/// If nothing was decided, the list treats the requested name as the alias.
 #[tokio::test]
 async fn a_list_by_alias_has_what_was_refused() {
     let provider = answering().await;
@@ -620,7 +619,7 @@ async fn a_list_by_alias_has_what_was_refused() {
     }
 }
 
-/// Registers and logs in; the session's token, and a ROUTER key of that user.
+/// Registers and logs in. Returns the session's token, and a ROUTER key of that user.
 pub async fn user(gateway: &Gateway, email: &str) -> (String, Key) {
     let token = gateway.session(email).await;
     let key = gateway.make_key("/v1/router/keys", &token, &json!({})).await;
@@ -657,7 +656,7 @@ async fn on_no_way_does_anybody_come_to_the_captures_of_another_user() {
             let answer = gateway.manage(method, &target, credential, None).await;
             assert_eq!(answer.status, status, "{method} {target}: {}", answer.text());
             let shown = answer.text();
-            // What he asked for himself may be repeated to him.
+            // Ids from his own request may be in the answer.
             let ids =
                 [hers.as_str(), ann.id.as_str()].into_iter().filter(|id| !target.contains(id));
             assert!(

@@ -1,4 +1,4 @@
-//! For the same document and the stored inputs of any capture, `decide` gives the stored plan:
+//! For the same document and the stored inputs of any capture, `decide` returns the stored plan:
 //! after failovers, for aliases, direct names and weights, for captures of an older document, and
 //! across a restart.
 
@@ -47,7 +47,7 @@ fn shown(problems: &[config::Problem]) -> String {
     problems.iter().map(|problem| format!("{problem}\n")).collect()
 }
 
-/// The requests of round `n`: models, lengths and streams in turn, from a seed.
+/// The request number `n`. Model, length and streaming come from a seed.
 fn body(n: u64) -> String {
     let seed = count("REROUTER_SEED", 1);
     let draw = n.wrapping_add(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -63,13 +63,13 @@ fn body(n: u64) -> String {
 async fn send(gateway: &Gateway, key: &Key, rounds: std::ops::Range<u64>, into: &mut Vec<String>) {
     for n in rounds {
         let answer = gateway.chat(key, body(n).as_bytes()).await;
-        // 503 where a breaker was open and the request was for that target alone.
+        // 503 if a breaker was open and the request was only for that target.
         assert!(matches!(answer.status, 200 | 429 | 500 | 502 | 503), "{}", answer.text());
         into.push(answer.request_id());
     }
 }
 
-/// Equal but for the last bit of numbers with a fraction, which their decimal text may lose.
+/// Whether two values are equal, except for the last bit of fractions, which decimal text may lose.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {

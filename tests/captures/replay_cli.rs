@@ -1,5 +1,5 @@
-//! `rerouter replay` as people and CI run it: the real binary against a real gateway, its tables,
-//! its files, its exit codes.
+//! `rerouter replay` as people and CI run it: the real binary with a real gateway, its tables,
+//! files and exit codes.
 
 use std::path::Path;
 
@@ -15,12 +15,12 @@ pub struct Scene {
     pub gateway: Gateway,
     pub key: Key,
     pub text: String,
-    /// What models say.
+    /// The provider of all models.
     provider: Provider,
 }
 
-/// An alias that goes to one model when it is asked for a stream, else to another, at prices of
-/// their own.
+/// A gateway with an alias that goes to one model for streams and to another for other requests, at
+/// different prices.
 pub async fn scene() -> Scene {
     let provider_ = Provider::always(scripted::completion("well said")).await;
     let text = format!(
@@ -49,7 +49,7 @@ impl Scene {
         id
     }
 
-    /// Runs it with the admin's key in the environment.
+    /// Runs `rerouter replay` with the admin's key in the environment.
     pub async fn replay(&self, arguments: &[&str]) -> Ran {
         let url = format!("http://{}", self.gateway.host());
         run(
@@ -69,7 +69,7 @@ impl Scene {
     }
 }
 
-/// `rerouter replay`, with exactly these variables.
+/// Runs `rerouter replay` with exactly these variables.
 pub async fn run(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
     command::run(dir, &[&["replay"], arguments].concat(), environment).await
 }
@@ -81,7 +81,7 @@ async fn captures_are_listed_and_shown() {
     for n in 0..105 {
         ids.push(scene.ask(&format!("Say {n}\u{1b}[2J.")).await);
     }
-    // Ids of one millisecond are in no order of time.
+    // Ids from one millisecond have no order in time.
     let mut sorted = ids.clone();
     sorted.sort();
     let table = scene.replay(&["list"]).await.well();
@@ -92,7 +92,7 @@ async fn captures_are_listed_and_shown() {
         lines[1].contains("  completed  200     auto       p/small    main.default  "),
         "{table}"
     );
-    // Page after page.
+    // Read page by page.
     let all = scene.replay(&["list", "--json", "--limit", "1000"]).await.well();
     let listed: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
@@ -198,7 +198,7 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
             .collect::<String>()
     );
 
-    // Both ways give the same report, by a document of then or of now.
+    // A gateway and a corpus give the same report, against the old document or the current one.
     let json_of = |text: String| -> Value { serde_json::from_str(&text).unwrap() };
     let mut reports = Vec::new();
     for (online, offline) in [
@@ -214,8 +214,7 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
         };
         let (online, mut offline) = (ask(online).await, ask(offline).await);
         if offline["baseline"] == "recorded" {
-            // The words differ where the document of then is not at hand: the corpus does not hold
-            // it.
+            // The reasons differ if the old document is missing: the corpus does not have it.
             offline["by_change"][0]["reasons"] = online["by_change"][0]["reasons"].clone();
         }
         assert_eq!(online, offline);
@@ -267,7 +266,7 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
             "{xml}"
         );
     }
-    // What makes them dearer; what leaves them without a target.
+    // One document makes the requests more expensive, the other leaves them without a target.
     scene.write("dear.yaml", &scene.text.replace("{ target: p/small }, ", ""));
     scene.write("gone.yaml", &scene.text.replace("auto: main", "other: main"));
     let dear =
@@ -294,7 +293,7 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
         gone.out,
         gone.error
     );
-    // A gate that has nothing to judge by does not pass in silence.
+    // A gate without any captures fails.
     let empty =
         ["evaluate", "--document", "candidate.yaml", "--until", "1h", "--max-changed", "2%"];
     assert_eq!(scene.replay(&empty).await.code, Some(1));
@@ -303,7 +302,7 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
     assert!(live.contains("0 changed"), "{live}");
 }
 
-/// A document's own prices count, with a gateway and without; what it has no price for is named,
+/// The prices in a document count, with a gateway and without. Targets without a price are named,
 /// and no bound on costs passes.
 #[tokio::test]
 async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
@@ -323,7 +322,7 @@ async fn what_has_no_price_is_named_by_a_gateway_and_by_a_corpus() {
         [&["--baseline", "recorded"][..], &["--corpus", "corpus.jsonl"]],
         [&["--baseline", "current"], &["--corpus", "corpus.jsonl", "--against", "current.yaml"]],
     ];
-    // Three answers of seven tokens in and three out.
+    // Three answers, each of seven tokens in and three out.
     let (cost, missing) =
         (3.0 * 13e-6, json!([{ "target": "p/large", "lacks": "price", "count": 3 }]));
     let (known, unknown) = ((3.0 * 33e-6, json!([])), (cost, missing));
@@ -381,7 +380,7 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
     to.write("current.yaml", &to.text);
     let exported = from.read("corpus.jsonl");
     assert_eq!(to.replay(&["import", "corpus.jsonl"]).await.well(), "5 imported\n");
-    // They are what they were, may be run again, and are decided again as they were.
+    // The captures are unchanged, can be replayed, and are decided again with the same result.
     let imported = exported.replace("\"imported\":false", "\"imported\":true");
     assert_eq!(to.replay(&["export"]).await.well(), imported);
     let again = to.replay(&["reroute", &ids[0], "--json"]).await.well();
@@ -393,7 +392,8 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
         (&json!(5), &json!(0), &json!(1)),
         "{live}"
     );
-    // What is known is left as it is; what was deleted comes back, as nothing of it is left here.
+    // Captures that exist stay unchanged. A deleted capture is imported again, as nothing of it is
+    // left here.
     let path = |id: &str| format!("/v1/router/replay/{id}");
     to.gateway.answers(204, "DELETE", &path(&ids[1]), &to.gateway.admin_key, None).await;
     assert_eq!(
@@ -401,7 +401,7 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
         "1 imported, 4 already there\n"
     );
     to.gateway.answers(200, "GET", &path(&ids[1]), &to.gateway.admin_key, None).await;
-    // They survive a restart, whosever they are.
+    // Imported captures survive a restart, whoever owns them.
     let mut third = scene().await;
     third.write("corpus.jsonl", &exported);
     let sums =
@@ -414,7 +414,7 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
         5
     );
 
-    // Not anybody's to do, and nothing of a file with a mistake in it.
+    // An import needs its scope, and imports nothing from a file with a mistake.
     let url = format!("http://{}", to.gateway.host());
     let environment =
         [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", to.key.secret.as_str())];
@@ -447,8 +447,8 @@ async fn a_corpus_becomes_captures_of_another_gateway() {
     assert_eq!(sent("application/x-ndjson", "\n").await.status, 400);
 }
 
-/// So many captures as an export has them, a millisecond apart, each served by the model that is
-/// said for its number, from 1.
+/// `count` captures in the format of an export, one millisecond apart. `model` returns the serving
+/// model for each number, from 1.
 pub async fn corpus(scene: &Scene, count: i64, model: impl Fn(i64) -> &'static str) -> String {
     let id = scene.ask("Say a word.").await;
     let capture: Value =
@@ -470,7 +470,7 @@ pub async fn corpus(scene: &Scene, count: i64, model: impl Fn(i64) -> &'static s
     corpus
 }
 
-/// A page of captures that holds few, because a filter is rare, is not the last one.
+/// Because of a rare filter, a page may have few captures without being the last page.
 #[tokio::test]
 async fn an_evaluation_reaches_what_is_behind_many_that_do_not_match() {
     let scene = scene().await;
@@ -584,7 +584,7 @@ async fn exit_codes_tell_who_is_at_fault_and_no_output_tells_the_key() {
         .await;
     ran.failed(3, &nowhere);
     assert!(scene.read("out.xml").contains("errors=\"1\""), "{}", scene.read("out.xml"));
-    // No key at all; one that only the command line has, and that is never repeated.
+    // No key, then keys that are given on the command line, which no message repeats.
     let url = format!("http://{}", scene.gateway.host());
     run(scene.gateway.dir(), &["list"], &[("REROUTER_URL", &url)])
         .await
@@ -640,7 +640,7 @@ async fn an_import_waits_for_its_turn_and_goes_on_after_what_is_too_large() {
     })
     .await;
     let dir = tempfile::tempdir().unwrap();
-    // Longer than what is sent at once: it goes alone.
+    // The line is longer than one batch, so it is sent alone.
     std::fs::write(
         dir.path().join("corpus.jsonl"),
         format!("{}\n{{}}\n", "x".repeat((4 << 20) + 1)),

@@ -1,5 +1,5 @@
-//! What `rerouter replay` writes, where that cannot be written, is not wanted any more, or has no
-//! room on a terminal.
+//! Output of `rerouter replay` that cannot be written, that nobody reads any more, or that is too
+//! wide for a terminal.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use crate::captures::replay_cli::{run, scene};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
-/// By a shell, which redirects what it writes.
+/// A shell that runs `rerouter replay`, so that its output can be redirected.
 fn shell(dir: &Path, url: &str, key: &str, rest: &str) -> Command {
     let mut command = Command::new("sh");
     command
@@ -54,7 +54,7 @@ async fn what_cannot_be_written_is_told() {
         scene.gateway.dir().join("out.xml").exists(),
         "the other files are written all the same"
     );
-    // What is broken is broken, whether it can be said or not.
+    // A broken bound has its exit code, even if the report cannot be written.
     let rest = "evaluate --document good.yaml --until 1h --max-changed 2% >/dev/full";
     let mut command = shell(scene.gateway.dir(), &url, &scene.gateway.admin_key, rest);
     assert_eq!(
@@ -63,7 +63,7 @@ async fn what_cannot_be_written_is_told() {
     );
 }
 
-/// A gateway whose captures never end.
+/// A gateway with an endless list of captures.
 #[tokio::test]
 async fn who_reads_the_beginning_only_ends_it_without_a_word() {
     let page = json!({
@@ -100,7 +100,7 @@ async fn an_export_that_breaks_off_leaves_the_corpus_before_as_it_was() {
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let export = ["export", "--out", "corpus.jsonl"];
-    // Who is refused has nothing.
+    // A refused export leaves the old file as it is.
     scene
         .replay(&[&export[..], &["--key", "rtr_not-a-key"]].concat())
         .await
@@ -112,7 +112,7 @@ async fn an_export_that_breaks_off_leaves_the_corpus_before_as_it_was() {
     assert_eq!((read(&path).as_deref(), parts().len()), (Some("before"), 0));
     let lines: Vec<String> =
         scene.replay(&["export"]).await.well().lines().map(str::to_owned).collect();
-    // A gateway that leaves after two.
+    // A gateway that disconnects after two captures.
     let (left, kept) = (Arc::new(AtomicBool::new(true)), lines.clone());
     let ids: Vec<Value> = lines
         .iter()
@@ -148,12 +148,12 @@ async fn an_export_that_breaks_off_leaves_the_corpus_before_as_it_was() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// A terminal of so many columns, from `script`.
+/// Runs it on a terminal with this many columns, which `script` makes.
 async fn on_a_terminal(dir: &Path, url: &str, key: &str, columns: usize, rest: &str) -> String {
     let told = format!("stty cols {columns} && {} {rest}", env!("CARGO_BIN_EXE_rerouter"));
     let mut command = Command::new("script");
     command.args(["-qec", &told, "/dev/null"]).current_dir(dir).stdin(Stdio::null());
-    // Colours take no room.
+    // No colour codes, which would count as text.
     command.env("REROUTER_URL", url).env("REROUTER_API_KEY", key).env("NO_COLOR", "1");
     let output = tokio::task::spawn_blocking(move || command.output())
         .await
@@ -211,7 +211,7 @@ async fn a_table_is_as_wide_as_its_terminal_and_an_export_says_how_far_it_is() {
     );
     let wide = shown(200, "list").await;
     assert!(wide.contains("main.default") && !wide.contains("no room for"), "{wide}");
-    // Nobody knows how many there are: no bar stands at 0 % until the end.
+    // The number of captures is unknown, so there is no percentage.
     for export in [
         "export --out a.jsonl",
         "export --since 24h --out a.jsonl",
@@ -232,7 +232,7 @@ async fn usage_keeps_what_it_is_of_and_its_cost_on_a_narrow_terminal() {
     let scene = scene().await;
     scene.ask("Say a word.").await;
     let url = format!("http://{}", scene.gateway.host());
-    // The widths that a table needs for its columns that are never cut.
+    // The widths that a table needs for the columns that are never cut.
     for (by, least) in [("model", 28), ("key", 51), ("key,model,day", 72)] {
         for columns in [40, 60, 80, 120] {
             let (dir, key) = (scene.gateway.dir(), &scene.gateway.admin_key);

@@ -1,5 +1,5 @@
-//! Captures compared, deleted and rerouted over the API: whose they are, what is said of them, that
-//! a deletion holds, and that a reroute is paid once.
+//! Captures compared, deleted and rerouted over the API: who may do it, what the answers say, that
+//! a deletion is final, and that a reroute is paid once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::support::{envelope, until};
 const DOCUMENT: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    \
     rules: [ { name: only, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main }\n";
 
-/// A key of a user of its own.
+/// A key of a new user.
 async fn stranger(gateway: &Gateway) -> Key {
     let token = gateway.session("stranger@example.org").await;
     gateway.make_key("/v1/router/keys", &token, &json!({})).await
@@ -89,7 +89,7 @@ async fn a_deletion_right_after_the_answer_wins_and_holds() {
         gone.push(id);
     }
     let kept = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
-    // What was offered later is written: so is all that was offered before.
+    // Captures are written in order, so everything before this capture is written too.
     gateway.capture(&kept).await;
     gateway.kill_9();
     gateway.start_again().await;
@@ -160,7 +160,7 @@ async fn only_its_owner_deletes_a_capture_and_its_replays() {
         .map(|entry| entry["id"].as_str().unwrap())
         .collect();
     assert_eq!(left, [kept.as_str()]);
-    // An admin deletes what is not its own.
+    // An admin deletes a capture of another user.
     gateway
         .answers(204, "DELETE", &format!("/v1/router/replay/{kept}"), &gateway.admin_key, None)
         .await;
@@ -224,8 +224,8 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
             .send("POST", &format!("/v1/router/replay/{id}/reroute{query}"), &headers, None)
             .await
     };
-    // What failed may be tried again under its name; what went well is told again, and nobody is
-    // asked.
+    // A failed reroute can be repeated under its `Idempotency-Key`. A successful one returns the
+    // same answer without asking the provider.
     assert_eq!((reroute(&ids[0], "", &key.secret, "one").await.status, provider.count()), (502, 3));
     let first = reroute(&ids[0], "", &key.secret, "one").await;
     assert_eq!((first.status, provider.count()), (200, 4), "{}", first.text());
@@ -241,7 +241,8 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
         "{}",
         dry.text()
     );
-    // While the first is under way the second is refused; somebody else's name is another call.
+    // While the first reroute runs, the second is refused. Another caller's key of the same name is
+    // another call.
     let meanwhile = async {
         until("the call to be under way", async || (provider.count() == 5).then_some(())).await;
         envelope::management(&reroute(&ids[0], "", &key.secret, "two").await, 409, "conflict");
@@ -256,7 +257,7 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
         "{}",
         late.text()
     );
-    // What is deleted is not told again, nor what its caller may not see.
+    // A deleted reroute is not returned again, nor one that the caller may not see.
     gateway.capture(late.json()["new_id"].as_str().unwrap()).await;
     let path = format!("/v1/router/replay/{}", late.json()["new_id"].as_str().unwrap());
     gateway.answers(204, "DELETE", &path, &key.secret, None).await;
@@ -278,7 +279,7 @@ async fn a_reroute_with_an_idempotency_key_is_paid_once() {
     assert_eq!(provider.count(), 6);
 }
 
-/// Begins a reroute, and leaves when the provider has the call of this number.
+/// Begins a reroute, and disconnects once the provider has received its call number `at.1`.
 async fn leave(gateway: &Gateway, path: &str, headers: &[(&str, &str)], at: (&Provider, usize)) {
     let mut connection = gateway.connect().await;
     connection.send(&request("POST", path, &gateway.host(), headers, None)).await;
@@ -286,7 +287,7 @@ async fn leave(gateway: &Gateway, path: &str, headers: &[(&str, &str)], at: (&Pr
     connection.abandon();
 }
 
-/// Repeats a reroute until it is not under way.
+/// Repeats a reroute until it no longer runs.
 async fn repeat(gateway: &Gateway, path: &str, headers: &[(&str, &str)]) -> Answer {
     until("the call to end", async || {
         let answer = gateway.send("POST", path, headers, None).await;
@@ -316,7 +317,7 @@ async fn a_reroute_with_an_idempotency_key_goes_on_when_its_client_leaves() {
     let (path, bearer) =
         (format!("/v1/router/replay/{id}/reroute"), format!("Bearer {}", key.secret));
     let named = |name| [("authorization", bearer.as_str()), ("idempotency-key", name)];
-    // Without a name the call ends with its client.
+    // Without an `Idempotency-Key`, the call ends with its client.
     leave(&gateway, &path, &named("none")[..1], (&provider, 2)).await;
     until("the call to end", async || {
         (gateway.metric("rerouter_inflight", &[]).await == 0.0).then_some(())
@@ -333,25 +334,25 @@ async fn a_reroute_with_an_idempotency_key_goes_on_when_its_client_leaves() {
     assert_eq!(told["response"]["choices"][0]["message"]["content"], "late", "{told}");
     let replay = gateway.capture(told["new_id"].as_str().unwrap()).await;
     assert_eq!((&replay["state"], &replay["status"]), (&json!("completed"), &json!(200)));
-    // What failed may be run again.
+    // A failed reroute can be repeated.
     leave(&gateway, &path, &named("two"), (&provider, 4)).await;
     gate.notify_one();
     let answer = repeat(&gateway, &path, &named("two")).await;
     assert_eq!((answer.status, provider.count()), (200, 5), "{}", answer.text());
-    // A drain waits for it.
+    // A drain waits for the reroute.
     leave(&gateway, &path, &named("three"), (&provider, 6)).await;
     let opens = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         gate.notify_one();
     };
     tokio::join!(gateway.restart(), opens);
-    // After the restart its name is new.
+    // After the restart, its `Idempotency-Key` is new.
     assert_eq!(provider.count(), 6);
     let answer = repeat(&gateway, &path, &named("three")).await;
     assert_eq!((answer.status, provider.count()), (200, 7), "{}", answer.text());
 }
 
-/// A provider that answers its first call, and reroutes of one key when their gates open.
+/// A provider that answers its first call at once, and each of the next ones when its gate opens.
 async fn gated() -> (Provider, Vec<Arc<Notify>>) {
     let gates: Vec<Arc<Notify>> = (0..bounds::REROUTES_SHARE).map(|_| Arc::default()).collect();
     let waits: Vec<Step> = gates.iter().cloned().map(Step::Wait).collect();

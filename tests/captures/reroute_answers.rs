@@ -1,5 +1,5 @@
-//! `response` of a reroute: the shape that the access specification gives it, whatever a provider
-//! left out or wrote another way.
+//! `response` of a reroute has the shape of the access specification, whatever a provider leaves
+//! out or writes in another way.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::documents::provider;
 use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
-/// Every field of the shape with its type; `text` is what the answer says.
+/// Asserts that every field of the shape is there with its type.
 pub fn check_shape(response: &Value) {
     let fields = response.as_object().unwrap_or_else(|| panic!("no object: {response}"));
     for name in ["id", "object", "model"] {
@@ -31,7 +31,7 @@ pub fn check_shape(response: &Value) {
     assert!(total >= prompt.max(completion), "{response}");
 }
 
-/// Chat goes to the one, messages to the other.
+/// A document that sends chat to `open` and messages to `claude`.
 fn document(open: &Provider, claude: &Provider) -> String {
     let claude = provider("claude", &claude.url(), "sk-ant-upstream")
         .replace("protocol: openai", "protocol: anthropic");
@@ -45,7 +45,7 @@ fn document(open: &Provider, claude: &Provider) -> String {
     )
 }
 
-/// A capture of a request of this path, answered plainly.
+/// Sends a request to this path, with a plain answer. Returns the id of its capture.
 async fn captured(gateway: &Gateway, key: &Key, path: &str) -> String {
     let body =
         r#"{"model":"auto","max_tokens":64,"messages":[{"role":"user","content":"Say a word."}]}"#;
@@ -114,7 +114,8 @@ const MESSAGES: [&str; 6] = [
     ),
 ];
 
-/// The first answer is plain, as it is captured; then come these, one for each reroute.
+/// A provider that answers the captured request with `first`, and then each reroute with the next
+/// body of `then`.
 async fn odd(first: &'static str, then: &'static [&'static str]) -> Provider {
     let answer = |body: &str| {
         scripted::answer(200, &[("content-type", "application/json")], body.as_bytes())
@@ -197,7 +198,7 @@ async fn a_reroute_has_its_shape_whatever_the_provider_left_out() {
     );
 }
 
-/// Some providers stream whatever they are asked for.
+/// Some providers stream even if the request does not ask for it.
 #[tokio::test]
 async fn a_reroute_that_was_answered_by_a_stream_has_its_shape_too() {
     let chunks = |texts: &[&str]| -> Vec<Step> {
@@ -271,7 +272,7 @@ async fn a_reroute_that_was_answered_by_a_stream_has_its_shape_too() {
     assert_eq!(content(3), (&json!("twelve bytes"), &json!("stop")));
 }
 
-/// The provider's last word is told, also where its answer is not for the client.
+/// The provider's last status is shown, even if its answer is not for the client.
 #[tokio::test]
 async fn a_reroute_that_was_refused_says_with_which_status() {
     for status in [401, 403] {

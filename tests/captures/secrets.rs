@@ -1,5 +1,5 @@
-//! Credentials of a request that its provider says again: the client gets them, and no capture
-//! holds them.
+//! Credentials of a request that its provider repeats: the client gets them, and no capture
+//! contains them.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::documents::in_order;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider, Step};
 
-/// The key of the gateway at its provider.
+/// The gateway's key for the provider.
 const UPSTREAM: &str = "sk-canary-b1946ac92492d2347c6235b4d2611184";
 const SECRET: &str = "canary-mcp-3c59dc048e8850243be8079a5c74d079";
 
@@ -17,8 +17,8 @@ fn event(name: &str, data: &Value) -> Step {
     Step::Chunk(format!("event: {name}\ndata: {data}\n\n").into_bytes())
 }
 
-/// Answers as the Responses API does, which says the tools of its request; refuses where it is told
-/// to, in the request's words.
+/// Answers like the Responses API, which repeats the tools of its request. Refuses on demand, and
+/// repeats the request.
 fn echo(request: &scripted::Received) -> Vec<Step> {
     let asked = request.json();
     let response = |status: &str| {
@@ -129,7 +129,7 @@ async fn what_a_provider_says_again_is_in_no_capture() {
     }
 }
 
-/// Says the credential that it was called with: escaped, and in a stream split over two events.
+/// Repeats the credential of the call: escaped, and in a stream split over two events.
 fn leak(request: &scripted::Received) -> Vec<Step> {
     let escaped = UPSTREAM.replacen('s', "\\u0073", 1);
     if request.json()["stream"] != true {
@@ -192,7 +192,7 @@ async fn what_a_provider_says_of_our_credential_is_masked_where_it_is_decoded_or
             masked += usize::from(told.text().contains(&stars));
         }
     }
-    // What is shown as it came, escaped, is not decoded.
+    // Bytes that are shown as they came are not decoded, so the credential in them stays escaped.
     assert!(masked >= 3 * ids.len() - 2, "{masked}: the others decode it, or join it");
     let url = format!("http://{}", gateway.host());
     let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", &gateway.admin_key)];

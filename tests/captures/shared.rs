@@ -1,5 +1,5 @@
-//! Captures of several gateways are seen, read, replayed, evaluated and deleted from each of them:
-//! with one index in PostgreSQL, and segments in an object store.
+//! Captures of several gateways can be listed, read, replayed, evaluated and deleted at each of
+//! them, with one index in PostgreSQL and segments in an object store.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,10 +18,11 @@ use crate::support::until;
 
 pub(super) const REPLAYS: &str = "/v1/router/replay";
 const CANARY: &str = "body-canary";
-/// Segments are closed after a sixteenth of the retention.
+/// Segments are closed after a sixteenth of this age.
 pub(super) const RETENTION: &str = "retention: { age: 160s }";
 
-/// The capture of a chat: a small one is in the index, a large one in a segment.
+/// Sends a chat and returns the id of its capture. A small capture is in the index, a large one in
+/// a segment.
 pub(super) async fn captured(gateway: &Gateway, key: &Key, large: bool) -> String {
     let text = CANARY.repeat(if large { 800 } else { 1 });
     let body = json!({"model": "auto", "messages": [{"role": "user", "content": text}]});
@@ -51,7 +52,7 @@ pub(super) async fn is_listed(gateway: &Gateway, id: &str) {
     .await;
 }
 
-/// Reads a capture once its segment is there.
+/// Reads a capture once its segment is in the object store.
 pub(super) async fn read_later(gateway: &Gateway, id: &str) -> Value {
     until("the bodies of a capture of another gateway", async || {
         let answer = read(gateway, id).await;
@@ -67,7 +68,7 @@ async fn two(more: &str) -> (Member, Member) {
     (members.pop().unwrap(), second)
 }
 
-/// Lines of the server document for an object store in a folder.
+/// Lines of the server document for an object store in this folder.
 fn in_folder(folder: &Path) -> String {
     format!("capture: {{ {RETENTION}, objects: \"file://{}\" }}\n", folder.display())
 }
@@ -122,7 +123,7 @@ async fn every_gateway_sees_the_captures_of_all_without_an_object_store() {
         is_listed(a, id).await;
         is_listed(b, id).await;
     }
-    // A small capture is whole in the index.
+    // A small capture is entirely in the index.
     let (here, there) = (read(a, &small).await, read(b, &small).await);
     assert_eq!((here.status, here.json()), (200, there.json()));
     assert_eq!(read(a, &large).await.status, 200);
@@ -140,7 +141,7 @@ async fn every_gateway_sees_the_captures_of_all_without_an_object_store() {
     let report = b.manage("POST", &evaluate, &b.admin_key, Some(&json!({}))).await.json();
     assert_eq!(report["evaluated"], 3, "{report}");
     assert_eq!(report["skipped"]["replays"], 1, "{report}");
-    // A deletion holds on all, with the copies that others made.
+    // A deletion applies at all gateways, and to replays that others made.
     let delete = format!("{REPLAYS}/{small}?replays=true");
     assert_eq!(a.manage("DELETE", &delete, &a.admin_key, None).await.status, 204);
     let delete = format!("{REPLAYS}/{large}");
@@ -174,14 +175,14 @@ async fn bodies_are_read_from_the_object_store_also_of_a_gateway_that_was_killed
     assert!(stored >= 1.0);
     let told = doctor(&a.gateway).await;
     assert!(told.starts_with("ok") && told.contains("read and deleted"), "{told}");
-    // Killed with a segment that is not complete.
+    // Killed while a segment is incomplete.
     let killed = captured(&a.gateway, &key, true).await;
     is_listed(&b.gateway, &killed).await;
     a.gateway.kill_9();
     assert!([200, 409].contains(&read(&b.gateway, &killed).await.status));
     a.gateway.start_again().await;
     read_later(&b.gateway, &killed).await;
-    // Stopped: it uploads on leaving.
+    // A gateway that stops uploads its segments first.
     let stopped = captured(&a.gateway, &key, true).await;
     is_listed(&b.gateway, &stopped).await;
     a.gateway.stop().await;
@@ -239,7 +240,7 @@ async fn a_folder_of_another_database_is_left_alone() {
     read_later(&b.gateway, &large).await;
     let before = segments(&objects);
     assert!(!before.is_empty());
-    // Its segments have the same numbers.
+    // The other cluster's segments have the same numbers.
     let (mut other, _second) = two(&in_folder(&objects)).await;
     until("a refusal", async || {
         other
@@ -257,7 +258,7 @@ async fn a_folder_of_another_database_is_left_alone() {
     assert_eq!(other.gateway.capture(&waits).await["id"], waits.as_str());
     let deleted = other.gateway.manage("DELETE", &path, &other.gateway.admin_key, None).await;
     assert_eq!(deleted.status, 204);
-    // A start begins with the retention.
+    // A start enforces the retention first.
     other.gateway.restart().await;
     until("a refusal to delete", async || {
         other.gateway.log().contains("could not be removed").then_some(())
@@ -266,11 +267,11 @@ async fn a_folder_of_another_database_is_left_alone() {
     assert!(segments(&objects) == before);
 }
 
-/// A small capture and a large one at `a` while its database is away; their rows wait, and are
-/// there afterwards.
+/// Creates a small and a large capture at `a` while its database is unreachable. Their rows wait,
+/// and arrive afterwards.
 async fn wait_and_move(a: &Member, b: &Member, key: &Key) -> [String; 2] {
     a.proxy.close();
-    // Within the lease.
+    // Within the lease, `a` still answers.
     let small = captured(&a.gateway, key, false).await;
     let large = captured(&a.gateway, key, true).await;
     until("rows that wait", async || {
@@ -296,14 +297,14 @@ async fn rows_wait_while_the_database_is_away() {
     until("the lease", async || (read(&a.gateway, &large).await.status == 200).then_some(())).await;
 }
 
-/// The files of segments in a folder, by their names.
+/// The segment files in a folder, by name.
 fn segments(folder: &Path) -> BTreeMap<OsString, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     let segments = entries.filter(|entry| entry.path().extension() == Some("seg".as_ref()));
     segments.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
 }
 
-/// Has a request begin whose provider answers after so long.
+/// Begins a request whose provider answers after `latency`.
 async fn late(gateway: &Gateway, key: &Key, latency: &str) -> JoinHandle<Answer> {
     let late = json!({
         "providers": {
@@ -332,7 +333,7 @@ async fn of_two_processes_in_an_upgrade_none_uploads_what_the_other_writes() {
     let mut ids = vec![captured(&a.gateway, &key, true).await];
     is_listed(&b.gateway, &ids[0]).await;
     a.gateway.upgrade().await;
-    // Both write segments now.
+    // Both processes write segments now.
     while !last.is_finished() {
         ids.push(captured(&a.gateway, &key, true).await);
         pause(200).await;
@@ -408,7 +409,7 @@ async fn what_was_deleted_is_there_again_once_it_is_imported() {
     };
     let delete = format!("{REPLAYS}/{id}?replays=true");
     assert_eq!(a.manage("DELETE", &delete, &a.admin_key, None).await.status, 204);
-    // What is a replay of a deleted one is not stored.
+    // A replay of a deleted capture is not imported.
     assert_eq!(import(&both[1]).await, (0, 1));
     assert!(listed(a).await.is_empty());
     for capture in &both {

@@ -1,5 +1,5 @@
-//! `rerouter check`: it tells what `serve` would stop at, with its place, warns of what is hardly
-//! meant, and does nothing.
+//! `rerouter check` reports everything at which `serve` would stop, with its place, warns of likely
+//! mistakes, and changes nothing.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -20,11 +20,12 @@ recipes: { main: { rules: [{ name: default, targets: [{ target: demo/echo }] }] 
 aliases: { auto: main }
 ";
 
-/// Two documents in a directory of their own.
+/// A server and a routing document in a directory of their own.
 struct Documents(tempfile::TempDir);
 
 impl Documents {
-    /// `server` comes before the routing document's name; `@DIR@` stands for the directory.
+    /// Writes both documents. `server` is followed by the entry for the routing document, and
+    /// `@DIR@` becomes the directory.
     fn new(server: &str, routing: &str) -> Documents {
         let documents = Documents(tempfile::tempdir().unwrap());
         documents.write("r.yaml", routing);
@@ -41,7 +42,7 @@ impl Documents {
             .unwrap();
     }
 
-    /// Runs the binary; gives the exit code, standard output and standard error.
+    /// Runs the binary. Returns the exit code, standard output and standard error.
     fn run(
         &self,
         arguments: &[&str],
@@ -77,7 +78,7 @@ impl Documents {
         self.run(&[&["check", "--config", "s.yaml"], more].concat(), &[])
     }
 
-    /// Every file and directory below it.
+    /// Every file and directory below the directory.
     fn files(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         let mut left = vec![self.0.path().to_owned()];
@@ -94,7 +95,7 @@ impl Documents {
     }
 }
 
-/// Free addresses and a data directory, so that nothing else is wrong.
+/// A free address and a data directory, so that a document has no other problem.
 fn usual() -> String {
     format!("metrics: {{ address: 127.0.0.1:{} }}\ndata_dir: @DIR@/data\n", free_port())
 }
@@ -103,8 +104,8 @@ fn listener(more: &str) -> String {
     format!("{}listeners:\n  - address: 127.0.0.1:{}\n{more}", usual(), free_port())
 }
 
-/// What makes a start fail on this machine, where `check` has to say so, and in which words both
-/// say why.
+/// Server documents with which a start fails on this machine. Each has the place that `check`
+/// reports, and words of the reason that both commands report.
 fn lacking() -> Vec<(String, &'static str, &'static str)> {
     let tls = |cert: &str, key: &str| {
         listener(&format!("    tls:\n      cert: {cert}\n      key: {key}\n"))
@@ -187,7 +188,7 @@ fn what_this_machine_lacks_is_told_by_check_and_by_serve() {
         assert_eq!(code, Some(1), "{server}: {of_serve}");
         assert!(of_serve.contains(line.unwrap()), "{of_serve}");
         assert_eq!(documents.files(), before, "a start that cannot be leaves nothing behind");
-        // Documents for another machine.
+        // With `--no-env`, documents for another machine are checked.
         let (code, out, told) = documents.check(&["--no-env"]);
         assert!(
             code == Some(0) && out.contains("s.yaml: good\nr.yaml: good, revision "),
@@ -252,7 +253,7 @@ async fn a_gateway_that_runs_does_not_fail_the_check_of_its_own_documents() {
     let answer =
         gateway.chat(&key, crate::support::documents::chat_body("auto", false).as_bytes()).await;
     assert_eq!(answer.status, 200, "it goes on: {}", answer.text());
-    // A start would find the addresses taken.
+    // A start finds the addresses in use.
     let config = config.to_str().unwrap().to_owned();
     let refused = tokio::task::spawn_blocking(move || {
         Documents::new("", "").run(&["serve", "--config", &config], &[])
@@ -332,7 +333,7 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     assert_eq!(documents.check(&["--no-env"]).0, Some(0), "the variable may be set elsewhere");
     std::fs::remove_file(documents.path("data/master.key")).unwrap();
 
-    // A store of the first key: its gateway is ended as soon as the store knows the key.
+    // Makes a store with the first key. Its gateway is killed once the store knows the key.
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
     command
         .args(["serve", "--config", "s.yaml"])
@@ -350,7 +351,7 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     serving.wait().unwrap();
     let (code, _, told) = check(&[("REROUTER_MASTER_KEY", &key(2))]);
     assert!(code == Some(1) && told.contains("another master key"), "after a crash: {told}");
-    // One that left in order leaves no journals, and a look makes none.
+    // A gateway that stopped in order leaves no journal files, and a check makes none.
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerouter"));
     command
         .args(["serve", "--config", "s.yaml"])
@@ -398,7 +399,8 @@ fn a_master_key_that_does_not_open_the_store_is_told() {
     assert_eq!(check(&[("REROUTER_MASTER_KEY", &key(1))]).0, Some(0), "the check has not");
 }
 
-/// Whether something at this address answers HTTP. The kernel connects before anything serves.
+/// Whether something at this address answers HTTP. The kernel accepts connections before anything
+/// serves.
 fn answers(address: &str) -> bool {
     let Ok(mut connection) = TcpStream::connect(address) else { return false };
     connection.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -450,7 +452,7 @@ r.yaml:3:36: warning: providers.b.base_url: the URL ends in `/embeddings`, \
 2 problem(s), 1 warning(s)
 ";
     assert_eq!((code, told.as_str()), (Some(1), wanted));
-    // With one, each of them is missing.
+    // Without `--no-env`, each variable is missing.
     let (_, _, told) = documents.check(&[]);
     for variable in [
         "LISTEN",
@@ -470,7 +472,7 @@ r.yaml:3:36: warning: providers.b.base_url: the URL ends in `/embeddings`, \
             "{variable}: {told}"
         );
     }
-    // What the environment holds changes nothing.
+    // With `--no-env`, the environment changes nothing.
     let set = documents.run(
         &["check", "--config", "s.yaml", "--no-env"],
         &[("THREADS", "none"), ("A_BASE_URL", "ftp://x")],
@@ -510,7 +512,7 @@ fn the_documents_for_production_are_good_without_their_secrets() {
 #[test]
 fn a_server_document_with_problems_never_has_another_routing_document_checked() {
     for (server, checked) in [
-        // What it names is not known for sure.
+        // The document does not say for certain which file it names.
         ("treads: 2\n", None),
         ("threads: [\n", None),
         ("roting: { file: r.yaml }\n", None),
@@ -519,7 +521,7 @@ fn a_server_document_with_problems_never_has_another_routing_document_checked() 
         ("routing: { file: '${NOT_SET}' }\n", None),
         ("routing: { file: r.yaml, signal_headers: [cookie] }\n", None),
         ("treads: 2\nrouting: { store: true }\n", None),
-        // What it names is.
+        // The document says which file it names.
         ("treads: 2\nrouting: { file: r.yaml }\n", Some("r.yaml")),
         ("threads: 2\nthreads: 3\nrouting: { file: r.yaml }\n", Some("r.yaml")),
     ] {
@@ -583,7 +585,7 @@ r.yaml:5:42: aliases.best: unknown recipe `mian` (did you mean `main`?)
     let documents = Documents::new(server, routing);
     let (code, _, told) = documents.check(&[]);
     assert_eq!((code, told.as_str()), (Some(1), wanted));
-    // A start tells of each document the same.
+    // A start reports the same problems of each document.
     let good = Documents::new(&usual(), routing);
     for (documents, of) in [(documents, "s.yaml:"), (good, "r.yaml:")] {
         let (code, _, told) = documents.run(&["serve", "--config", "s.yaml"], &[]);
@@ -661,12 +663,12 @@ async fn what_is_hardly_meant_is_warned_of_everywhere() {
     }
     assert_eq!((lines.len(), *lines.last().unwrap()), (all.len() + 1, "9 warning(s)"), "{told}");
     assert!(out.contains("r.yaml: good, revision ") && !told.contains("canary"), "{out}{told}");
-    // Beside problems as well.
+    // Warnings are also reported next to problems.
     documents.write("r.yaml", &ODD.replace("auto: main,", "auto: mian,"));
     let (code, _, told) = run(&documents);
     assert!(code == Some(1) && told.ends_with("\n1 problem(s), 9 warning(s)\n"), "{told}");
 
-    // Without the literal keys, which do not come by the API.
+    // Without the literal keys, which the API does not accept.
     let given = ODD
         .replace("api_key: sk-canary,", "api_key: '${A_API_KEY}',")
         .replace("${X_API_KEY:-sk-canary}", "${H_API_KEY}");
@@ -723,7 +725,7 @@ async fn what_is_hardly_meant_is_warned_of_everywhere() {
         "{taken}"
     );
     assert_eq!(warnings.len(), 6, "{taken}");
-    // A file that goes live is warned of in the log.
+    // The log has warnings of a file that becomes live.
     gateway.write_routing(&given.replace("hour > 25", "hour > 20")).await;
     let log = gateway.log();
     assert!(
@@ -734,7 +736,7 @@ async fn what_is_hardly_meant_is_warned_of_everywhere() {
     );
 }
 
-/// A recipe with a rule for each expression, before the last.
+/// A recipe with a rule for each expression, and a last rule without one.
 fn with_rules(expressions: &[&str]) -> String {
     let quoted = |text: &str| serde_json::to_string(text).unwrap();
     let rule = |(at, text): (usize, &&str)| {

@@ -1,5 +1,5 @@
-//! The commands that are clients of a gateway, against a real one: what they print, ask, refuse and
-//! never show.
+//! The commands that are clients of a gateway, against a real one: their output, requests and
+//! refusals, and the secrets that they never print.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ const ROUTING: &str = "providers:\n  demo: { protocol: mock }\nmodels:\n  \
     main:\n    rules: [ { name: default, targets: [ { target: demo/echo } ] } ]\n\
     aliases: { auto: main }\n";
 
-/// A command with the admin's key.
+/// Runs a command with the admin's key.
 async fn admin(gateway: &Gateway, arguments: &[&str]) -> Ran {
     let url = format!("http://{}", gateway.host());
     let environment =
@@ -62,7 +62,7 @@ async fn a_key_is_made_limited_rotated_and_ended() {
     let with = |secret: &str| Key { id: id.clone(), secret: secret.to_owned() };
     let body = chat_body("auto", false);
     assert_eq!(gateway.chat(&with(&secret), body.as_bytes()).await.status, 200);
-    // A table, a record, one JSON object a line; none shows the secret.
+    // The output is a table, a record, or one JSON object per line. None has the secret.
     let table = admin(&gateway, &["keys", "list"]).await.well();
     assert!(table.starts_with("ID ") && table.contains(&id) && table.contains(" ci "), "{table}");
     let shown = admin(&gateway, &["keys", "show", &id]).await.well();
@@ -109,7 +109,7 @@ async fn a_key_is_made_limited_rotated_and_ended() {
     for budget in ["5", "-1/day"] {
         admin(&gateway, &["keys", "create", "--budget", budget]).await.failed(2, "5/day");
     }
-    // Words that no gateway takes are refused before one is asked.
+    // Words that no gateway accepts are refused without a request.
     for (wrong, told) in [
         (["keys", "create", "--scope", "foo"], "possible values: inference, replay, keys"),
         (["keys", "list", "--status", "dead"], "possible values: active"),
@@ -220,7 +220,7 @@ async fn users_and_nodes_are_seen_to() {
     let deleted = admin(&gateway, &["users", "delete", "ann@example.com", "--yes"]).await.well();
     assert_eq!(deleted, format!("{id} is deleted\n"));
     admin(&gateway, &["users", "show", "ann@example.com"]).await.failed(2, "no user has this id");
-    // The id of a deleted user still names what is to be deleted.
+    // The id of a deleted user can still name captures to delete.
     let erase = ["replay", "delete", "--user", id, "--yes"];
     assert_eq!(admin(&gateway, &erase).await.well(), "0 captures are deleted\n");
 
@@ -258,7 +258,7 @@ async fn a_document_is_compared_put_and_rolled_back() {
     scene.write("bad.yaml", &scene.text.replace("p/small", "q/small"));
     let put = admin(gateway, &["config", "put", "bad.yaml"]).await;
     put.failed(2, "bad.yaml:");
-    // What is no YAML is told before what it would change.
+    // Invalid YAML is reported before any difference.
     scene.write("broken.yaml", "recipes: [\n");
     for command in ["put", "diff"] {
         let told = admin(gateway, &["config", command, "broken.yaml"]).await;
@@ -333,7 +333,7 @@ async fn failures_of_tls_are_told_in_words() {
     assert_eq!(keys(&url, &["--ca", "ca.pem"]).await.well(), "no keys\n");
     let plain = format!("https://{}", gateway.host());
     keys(&plain, &["--ca", "ca.pem"]).await.failed(3, "try http://");
-    // What `openssl req -x509` makes is an authority's.
+    // `openssl req -x509` makes the certificate of an authority.
     for (from, to) in [("ca.pem", "cert.pem"), ("ca.key", "key.pem")] {
         std::fs::copy(gateway.dir().join(from), gateway.dir().join(to)).unwrap();
     }
@@ -344,7 +344,7 @@ async fn failures_of_tls_are_told_in_words() {
     .await;
 }
 
-/// A server that answers with pages of summaries, newest first, all of them long ago.
+/// A server with pages of old captures, newest first.
 async fn long_ago(count: usize) -> Provider {
     Provider::start(move |request, _| {
         let first = request.target.split("after=").nth(1).map_or(0, |at| at.parse().unwrap());
@@ -372,7 +372,8 @@ async fn logs_begin_with_as_many_requests_as_asked_for_however_old() {
     }
 }
 
-/// A gateway that starts again is away for a moment, and a proxy before it answers.
+/// A gateway that restarts is away for a moment, and a proxy in front of it answers with errors
+/// meanwhile.
 #[tokio::test]
 async fn logs_follow_a_gateway_that_starts_again() {
     let server = Provider::start(|_, at| match at {
@@ -430,7 +431,7 @@ async fn logs_show_requests_as_they_end_and_by_filter() {
     following.wait().unwrap();
 }
 
-/// A command on a terminal that `script` makes, with an answer to its question.
+/// Runs a command on a terminal that `script` makes, and answers its question.
 fn on_a_terminal(gateway: &Gateway, arguments: &str, answer: &str, no_color: bool) -> String {
     let program = env!("CARGO_BIN_EXE_rerouter");
     let line = format!("printf '{answer}\\n' | script -qec '{program} {arguments}' /dev/null");
@@ -457,7 +458,7 @@ async fn on_a_terminal_what_cannot_be_undone_is_asked_for() {
     let said = on_a_terminal(&gateway, &revoke, "n", false);
     assert!(said.contains("This cannot be undone. [y/N]") && said.contains("nothing was done"));
     assert!(admin(&gateway, &["keys", "list"]).await.well().contains(&key.id));
-    // Colour on a terminal only, and not with NO_COLOR.
+    // Output has colour only on a terminal, and not with NO_COLOR.
     let bold = "\u{1b}[1m";
     assert!(on_a_terminal(&gateway, "keys list", "", false).contains(bold));
     assert!(!on_a_terminal(&gateway, "keys list", "", true).contains('\u{1b}'));
@@ -498,7 +499,7 @@ async fn profiles_keep_gateways_apart() {
     rerouter(&["profile", "use", "two"], "").await.well();
     let current = rerouter(&["keys", "list"], "").await.well();
     assert!(current.contains("of-two") && !current.contains("of-one"), "{current}");
-    // What is not given stays, and a URL is one.
+    // Options that are not given keep their values, and the URL must be valid.
     rerouter(&["profile", "set", "two", "--no-key"], "").await.well();
     rerouter(&["profile", "set", "three"], "").await.failed(2, "needs --url");
     rerouter(&["profile", "set", "two", "--url", "notaurl"], "").await.failed(2, "has to be like");
@@ -507,7 +508,7 @@ async fn profiles_keep_gateways_apart() {
     let removed = rerouter(&["profile", "remove", "two"], "").await.well();
     assert_eq!(removed, format!("two is removed from {}\n", file.display()));
     rerouter(&["keys", "list"], "").await.failed(2, "no key");
-    // Keys that others can read are not used.
+    // A file that others can read is refused.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(&file, open).unwrap();
     rerouter(&["keys", "list"], "").await.failed(2, "chmod 600");

@@ -1,4 +1,4 @@
-//! `rerouter doctor`: what a deployment lacks, each with a remedy and an exit code.
+//! `rerouter doctor` reports what a deployment lacks, with remedies and an exit code.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::support::gateway::Setup;
 use crate::support::postgres::{self, Cluster};
 use crate::support::provider::{self as scripted, Provider};
 
-/// Each line by what it looks at: state, detail, remedy.
+/// The lines of a report by check: state, detail, remedy.
 fn lines(printed: &str) -> BTreeMap<String, Vec<(String, String, String)>> {
     let mut found: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for line in printed.lines() {
@@ -29,7 +29,7 @@ fn lines(printed: &str) -> BTreeMap<String, Vec<(String, String, String)>> {
     found
 }
 
-/// `doctor` over a server document in `dir`.
+/// Runs `doctor` with a server document in `dir`.
 async fn doctor(dir: &Path, server: &str, routing: &str, environment: &[(&str, &str)]) -> Ran {
     let free = format!(
         "metrics: {{ address: 127.0.0.1:{} }}\nrouting: {{ file: routing.yaml }}\n",
@@ -79,7 +79,7 @@ async fn a_deployment_that_runs_is_well() {
     assert!(found["clock"][0].1.contains("off that of p"), "{found:?}");
     assert_eq!(upstream.last().target, "/v1/models");
     assert_eq!(upstream.last().header("authorization").as_deref(), Some("Bearer right"));
-    // For people, and without asking anybody.
+    // Text for people, and `--offline`, which asks nobody.
     let count = upstream.count();
     let offline = ["doctor", "--config", "rerouter.yaml", "--offline"];
     let text = run(gateway.dir(), &offline, &environment).await.well();
@@ -146,7 +146,7 @@ async fn a_database_without_tables_is_told_from_one_where_none_can_be_made() {
     let found = lines(&doctor(dir.path(), &server, &routing, &environment).await.well());
     let (state, detail, _) = &found["store"][0];
     assert!(state == "ok" && detail.contains("has no tables yet"), "{found:?}");
-    // A user that may log in only. It is of the whole cluster.
+    // A database user that may only log in. It belongs to the whole cluster.
     let user = format!("reader_{}", std::process::id());
     postgres::run(&url, &format!("CREATE ROLE {user} LOGIN")).await;
     let server = server.replace("//postgres:", &format!("//{user}:"));
@@ -172,7 +172,7 @@ async fn certificates_and_master_keys_are_looked_at() {
     assert!(found["tls"][0].1.contains("cert.pem: valid until 20"), "{found:?}");
     let told = doctor(dir.path(), &with_tls("none.pem"), &routing, &[]).await.partly(1, "");
     assert_eq!(lines(&told)["tls"][0].0, "fail");
-    // A store that another master key made.
+    // A store that was made with another master key.
     let mut gateway = Setup::new(&routing).start().await;
     gateway.stop().await;
     let other = ("REROUTER_MASTER_KEY", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=");
@@ -201,7 +201,7 @@ async fn a_gateway_is_recognised_by_its_data_directory() {
     };
     let (state, detail, _) = told(&listen, &metrics, &data).await;
     assert_eq!((state.as_str(), detail.as_str()), ("ok", "runs here, and is ready"));
-    // These options know nothing of its documents.
+    // These options do not name the gateway's documents.
     let other = ["doctor", "--listen", &listen, "--metrics", &metrics, "--data-dir"];
     let other = [&other[..], &[data.to_str().unwrap()]].concat();
     let text = run(elsewhere.path(), &other, &environment).await.well();

@@ -1,4 +1,4 @@
-//! `rerouter serve` without any configuration, as a newcomer runs it, and `rerouter init`.
+//! `rerouter serve` without any configuration, as a new user runs it, and `rerouter init`.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -12,12 +12,12 @@ use crate::support::command::{run, run_with};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{PATIENCE, until};
 
-/// Where no Ollama listens.
+/// An address where no Ollama listens.
 const NO_OLLAMA: (&str, &str) = ("OLLAMA_HOST", "127.0.0.1:1");
 const ANYWHERE: [&str; 7] =
     ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--data-dir", "data"];
 
-/// A start whose output goes to a file.
+/// A running `serve` whose output goes to a file.
 struct Started {
     child: Child,
     log: std::path::PathBuf,
@@ -41,14 +41,14 @@ impl Started {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// What it says of itself, and the line to try.
+    /// What the start says about itself, and the command line that it suggests to try.
     async fn told(&self) -> (String, String) {
         until("the start to be told", async || {
             let log = self.log();
             if !log.contains("metrics on http://") {
                 return None;
             }
-            // Programs read it, so all of it is JSON, one object a line.
+            // Output for programs: every line is a JSON object.
             let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
             let mut messages = lines.filter_map(|line| line["message"].as_str().map(str::to_owned));
             let told = messages.find(|said| said.starts_with("There is no routing"))?;
@@ -67,19 +67,19 @@ impl Drop for Started {
     }
 }
 
-/// Runs a line in a shell, again until it answers: the listener may come up a moment later.
+/// Runs a line in a shell until it succeeds, because the listener may come up a moment later.
 async fn shell(dir: &Path, line: &str) -> String {
     until("an answer", async || {
         let mut command = Command::new("sh");
         command.args(["-c", line]).current_dir(dir);
-        // The provider runs on this thread.
+        // On another thread, because the provider runs on this one.
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     })
     .await
 }
 
-/// The models that `auto` leads to have prices, by preset: else such a key is 403.
+/// The models of `auto` have prices by preset. Without prices, a key with a budget would get 403.
 #[tokio::test]
 async fn a_key_with_a_budget_is_served_with_any_one_key() {
     let gemini = json!({
@@ -138,13 +138,13 @@ async fn a_key_in_the_environment_is_enough_to_serve() {
     assert!(answer.contains("well said"), "{answer}");
     assert_eq!(openai.last().header("authorization").as_deref(), Some("Bearer sk-canary"));
     assert_eq!(openai.last().json()["model"], "gpt-5-mini");
-    // The key is in no log: it is in a file of its own.
+    // The key is not in the log, but in a file of its own.
     let file = dir.path().join("data/first-key");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let key = std::fs::read_to_string(&file).unwrap().trim().to_owned();
     assert!(key.starts_with("rtr_") && !started.log().contains(&key), "{}", started.log());
     assert!(!started.log().contains("sk-canary"), "{}", started.log());
-    // Any other name of the provider's models, with the same line.
+    // Another of the provider's models works with the same line.
     let other = line.replace("\"auto\"", "\"gpt-4o\"");
     assert!(shell(dir.path(), &other).await.contains("well said"));
     assert_eq!(openai.last().json()["model"], "gpt-4o");
@@ -168,7 +168,7 @@ async fn a_key_in_the_environment_is_enough_to_serve() {
     let (said, line) = again.told().await;
     assert!(said.contains("The first key is in data/first-key"), "{said}");
     assert!(shell(dir.path(), &line).await.contains("well said"));
-    // Whoever put it elsewhere knows where.
+    // If the file is gone, the user has moved the key and knows where it is.
     drop(again);
     std::fs::remove_file(&file).unwrap();
     let (said, line) = Started::new(dir.path(), &environment).told().await;
@@ -176,7 +176,7 @@ async fn a_key_in_the_environment_is_enough_to_serve() {
     assert!(line.contains("Bearer $KEY"), "{line}");
 }
 
-/// The document of the Debian package, but for the place of its data.
+/// The server document of the Debian package, with another data directory.
 #[tokio::test]
 async fn a_server_document_without_a_routing_document_serves_what_is_found() {
     let openai = Provider::always(scripted::completion("well said")).await;
@@ -214,7 +214,7 @@ async fn with_an_admin_key_nobody_needs_a_first_one() {
 
 #[tokio::test]
 async fn a_shell_that_is_set_up_for_clients_makes_no_circle() {
-    // OPENAI_BASE_URL leads to the gateway itself: then it is the usual one.
+    // OPENAI_BASE_URL leads to the gateway itself, so the usual URL is used instead.
     let dir = tempfile::tempdir().unwrap();
     let environment =
         [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), NO_OLLAMA];
@@ -253,8 +253,8 @@ async fn without_a_provider_it_says_what_to_set_and_the_demo_answers() {
     assert!(shell(dir.path(), &line).await.contains("chat.completion"));
 }
 
-/// The output of a start on a terminal, which `script` makes, until it has told everything. With
-/// `input` the terminal is its standard input, too.
+/// The output of a start on a terminal, which `script` makes, up to its last message. With `input`,
+/// the terminal is also standard input.
 fn on_a_terminal(dir: &Path, input: &str) -> String {
     let command = format!("exec {} {} {input}", env!("CARGO_BIN_EXE_rerouter"), ANYWHERE.join(" "));
     let mut child = Command::new("script")
@@ -284,7 +284,7 @@ fn on_a_terminal(dir: &Path, input: &str) -> String {
     told
 }
 
-/// Only a person's terminal shows the key, and the link for the first admin.
+/// The key and the link for the first admin are shown only on a terminal with a person.
 #[tokio::test]
 async fn a_terminal_shows_the_first_key_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ async fn a_terminal_shows_the_first_key_once() {
     for file in ["first-key", "first-admin"] {
         assert!(!dir.path().join("data").join(file).exists(), "{file}: {told}");
     }
-    // The output of a container with a terminal is a log.
+    // The terminal of a container has no input, so its output is treated as a log.
     let dir = tempfile::tempdir().unwrap();
     let told = on_a_terminal(dir.path(), "</dev/null");
     for (file, begin) in [("first-key", "rtr_"), ("first-admin", "http")] {
@@ -325,7 +325,7 @@ async fn init_writes_documents_that_check_takes() {
     let found = run(dir.path(), &again, &keys).await;
     let found = found.well();
     assert!(!found.contains("first."));
-    // The next command goes to the gateway of the document, not to one at the usual address.
+    // The suggested command uses the gateway's address from the document, not the default one.
     assert!(found.contains("keys create laptop --url http://127.0.0.1:0\n"), "{found}");
     assert!(said.contains("keys create laptop --url http://127.0.0.1:8080\n"), "{said}");
     let server = std::fs::read_to_string(dir.path().join("conf/rerouter.yaml")).unwrap();
@@ -337,7 +337,7 @@ async fn init_writes_documents_that_check_takes() {
     assert!(checked.contains("conf/routing.yaml: good"), "{checked}");
     let text = std::fs::read_to_string(dir.path().join("conf/routing.yaml")).unwrap();
     assert!(text.contains("${GEMINI_API_KEY}") && !text.contains("ollama"), "{text}");
-    // What is asked is answered by the input only on a terminal.
+    // Questions are only asked on a terminal, not of other input.
     let elsewhere = ["init", "--dir", "other", "--provider", "openai"];
     run_with(dir.path(), &elsewhere, &none, "nonsense\n").await.well();
 }
@@ -355,7 +355,7 @@ async fn init_asks_on_a_terminal() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    // What cannot be read is asked for again.
+    // An invalid answer is asked for again.
     assert_eq!(said.matches("Listen on [127.0.0.1:8080]").count(), 2, "{said}");
     assert!(
         said.contains("`8080` is not an address") && said.contains("unknown provider `oracle`")

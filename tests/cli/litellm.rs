@@ -1,5 +1,5 @@
-//! `rerouter import litellm`: configurations after the examples of its public documentation. Each
-//! imports, passes `check` and serves; what cannot be carried is told.
+//! `rerouter import litellm` with configurations after the examples of LiteLLM's public
+//! documentation. Each imports, passes `check` and serves. The import lists what it cannot convert.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::support::gateway::Setup;
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::schema::assert_valid;
 
-/// Imports a configuration; gives the routing document and what was told.
+/// Imports a configuration. Returns the routing document and the messages.
 pub(crate) async fn import(dir: &Path, configuration: &str) -> (String, String) {
     std::fs::write(dir.join("config.yaml"), configuration).unwrap();
     let imported = run(dir, &["import", "litellm", "config.yaml"], &[]).await;
     let (routing, told) = imported.well_told();
-    // What it writes is good, whatever the variables hold.
+    // The documents are valid, whatever the variables contain.
     std::fs::write(dir.join("routing.yaml"), &routing).unwrap();
     let write = ["import", "litellm", "config.yaml", "--dir", "conf", "--force"];
     run(dir, &write, &[]).await.well();
@@ -29,7 +29,7 @@ pub(crate) async fn import(dir: &Path, configuration: &str) -> (String, String) 
     (routing, told)
 }
 
-/// Two deployments of a name, a fallback, an alias, a default model and prices.
+/// Two deployments under one name, a fallback, an alias, a default model and prices.
 const BALANCED: &str = r#"
 model_list:
   - model_name: fast
@@ -110,7 +110,7 @@ async fn names_targets_fallbacks_and_prices_are_carried() {
     assert_eq!((plan.len(), plan[2]), (3, "large"), "the fallback is the last: {plan:?}");
     let answer = gateway.chat(&key, chat_body("strong", false).as_bytes()).await;
     let capture = gateway.capture(&answer.request_id()).await;
-    // 7 tokens at 3 dollars a million, 3 at 15.
+    // 7 tokens at 3 dollars a million, and 3 tokens at 15.
     assert_eq!(capture["cost_usd"], Value::from(0.000066));
 }
 
@@ -161,7 +161,7 @@ litellm_settings:
     }
 }
 
-/// What the documentation shows, with what is not carried beside what is.
+/// Settings from the documentation, some of which the import cannot convert.
 const MIXED: &str = r#"
 model_list:
   - model_name: gpt-4o
@@ -253,7 +253,7 @@ async fn what_cannot_be_carried_is_told_with_its_reason() {
     for canary in ["header-canary", "password-canary"] {
         assert!(!told.contains(canary) && !routing.contains(canary), "{told}{routing}");
     }
-    // AZURE_API_BASE is no variable that routing documents may use by default.
+    // Routing documents may not use the variable AZURE_API_BASE by default.
     assert!(told.contains("env_allow") && told.contains("\"AZURE_API_BASE\""), "{told}");
     let server = std::fs::read_to_string(dir.path().join("conf/rerouter.yaml")).unwrap();
     assert!(server.contains("\"AZURE_API_BASE\""), "{server}");

@@ -1,5 +1,6 @@
-//! `rerouter import litellm`: a configuration of each shape that LiteLLM's public documentation
-//! shows. Each imports, passes `check`, fits the schemas and serves; what is not carried is told.
+//! `rerouter import litellm` with a configuration of each shape in LiteLLM's public documentation.
+//! Each imports, passes `check`, fits the schemas and serves. The import lists what it cannot
+//! convert.
 
 use serde_json::json;
 
@@ -9,19 +10,20 @@ use crate::support::documents::chat_body;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
-/// A configuration, what is asked of it, and what the import says.
+/// A configuration, the requests to try with it, and what the import says.
 struct Shape {
     what: &'static str,
-    /// `BASE` is the URL of the provider, without a path.
+    /// The text of the configuration. `BASE` is the URL of the provider, without a path.
     configuration: &'static str,
-    /// Variables beside the keys, which are set all.
+    /// Variables besides the keys. All keys are set.
     env: &'static [(&'static str, &'static str)],
-    /// Name that a client asks for; end of the path and model that arrive.
+    /// Per request: the model that a client asks for, the end of the path, and the model that the
+    /// provider gets.
     asks: &'static [(&'static str, &'static str, &'static str)],
     told: &'static [&'static str],
 }
 
-/// Answers in the protocol that is asked.
+/// Answers in the protocol of the request.
 fn speak(request: &Received) -> Vec<Step> {
     let path = request.target.split('?').next().unwrap_or_default();
     let body = match path {
@@ -543,7 +545,7 @@ async fn each_shape_imports_checks_and_serves() {
     }
 }
 
-/// As LiteLLM does it: providers without responses are asked in chat completions.
+/// Providers without the Responses API get chat completions, as with LiteLLM.
 #[tokio::test]
 async fn clients_of_responses_reach_providers_that_have_none() {
     let provider = Provider::start(|request, _| speak(request)).await;

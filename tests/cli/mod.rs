@@ -1,4 +1,4 @@
-//! The command line: each command as people run it, against files and gateways.
+//! The command line: each command as people run it, with files and gateways.
 
 mod check;
 /// The commands that are clients of a gateway: keys, users, agents, nodes, usage, configuration,

@@ -1,5 +1,5 @@
-//! What `rerouter serve` says when it starts, and when it cannot. That it tells the problems of
-//! documents as `check` does is in `check`.
+//! Messages of `rerouter serve` when it starts, and when it cannot. That it reports the same
+//! problems of documents as `check` is tested in `check`.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, free_port, until};
 const GOOD_ROUTING: &str = "providers:\n  demo: { protocol: mock }\nrecipes:\n  main:\n    \
     rules: [ { name: default, targets: [ { target: demo/echo } ] } ]\naliases: { auto: main }\n";
 
-/// Waits for the process to end by itself, bounded.
+/// Waits, with a time limit, for the process to end by itself.
 fn ended(mut child: Child) -> Output {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -25,7 +25,7 @@ fn ended(mut child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Runs `serve` over these documents; gives the exit code and all that was written.
+/// Runs `serve` with these documents. Returns the exit code and all output.
 fn serve(dir: &Path, server: &str, routing: &str) -> (Option<i32>, String) {
     let quoted = |name: &str| serde_json::to_string(dir.join(name).to_str().unwrap()).unwrap();
     let usual = format!(
@@ -52,7 +52,7 @@ fn serve(dir: &Path, server: &str, routing: &str) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// Whether a line of `text` tells of `file:line:<a column>:` and has `word`.
+/// Whether a line of `text` has the place `file:line:column:`, and `word`.
 fn tells(text: &str, file: &str, line: usize, word: &str) -> bool {
     text.lines().any(|told| {
         let place = told.split_once(&format!("{file}:{line}:")).map(|(_, rest)| rest);
@@ -132,8 +132,8 @@ fn version_and_help_are_told() {
     assert_eq!(run("--nonsense").status.code(), Some(2));
 }
 
-/// The environment variables of a gateway in `dir` on the documents for a laptop, with ports of the
-/// system's choice.
+/// Variables for a gateway in `dir` with the documents for a laptop, on ports that the system
+/// chooses.
 fn laptop(dir: &Path) -> Vec<(String, String)> {
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     std::fs::write(dir.join("routing.yaml"), GOOD_ROUTING).unwrap();
@@ -147,7 +147,7 @@ fn laptop(dir: &Path) -> Vec<(String, String)> {
     pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
-/// A `serve` whose output goes to a file.
+/// A running `serve` whose output goes to a file.
 struct Serving(Child, std::path::PathBuf);
 
 impl Serving {
@@ -170,7 +170,8 @@ impl Serving {
         std::fs::read_to_string(&self.1).unwrap()
     }
 
-    /// What stands in the log after `word`, up to the next blank or slash, once it is there.
+    /// Waits for `word` in the log. Returns the text after it, up to the next blank, slash or line
+    /// end.
     async fn told(&self, word: &str) -> String {
         until(word, async || {
             let log = self.log();
@@ -206,7 +207,7 @@ async fn a_port_of_the_systems_choice_is_told_as_it_is() {
         .map(|rest| rest.split(' ').next().unwrap())
         .collect();
     assert_eq!(told.len(), 2, "{log}");
-    // Each has the interfaces of its line: by the port, which is known.
+    // Each address has the interfaces of its line.
     for (address, path, status) in [
         (told[0], "/v1/auth/me", 401),
         (told[0], "/v1/apikeys", 401),
@@ -244,7 +245,7 @@ async fn of_two_that_start_at_once_one_makes_the_master_key_and_the_other_leaves
         stays.told("metrics on http://").await;
         let key = std::fs::read(dir.path().join("data/master.key")).unwrap();
         drop(both);
-        // The key in the file is the one that the store was made with.
+        // The store was made with the key that is in the file.
         let again = Serving::start(dir.path(), "again", &config);
         again.told("metrics on http://").await;
         assert_eq!(std::fs::read(dir.path().join("data/master.key")).unwrap(), key);
@@ -255,7 +256,7 @@ async fn of_two_that_start_at_once_one_makes_the_master_key_and_the_other_leaves
 async fn the_version_names_the_commit_that_was_built() {
     let gateway = Gateway::start(GOOD_ROUTING).await;
     let version = gateway.send("GET", "/version", &[], None).await.json();
-    // The scripts set the same variable for the binary and for this test.
+    // The build scripts set this variable for both the binary and this test.
     let commit =
         option_env!("REROUTER_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown");
     assert_eq!(

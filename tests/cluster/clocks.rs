@@ -1,5 +1,5 @@
-//! Gateways on one database whose machines show different times: one time judges at all of them,
-//! and whose clock is wrong is said.
+//! Gateways on one database whose machines have different clocks. All of them use the database's
+//! time, and report a wrong clock.
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -61,7 +61,7 @@ async fn apart((ahead, words): (i64, &str)) {
         assert_eq!(asked(gateway, &made_there, BUSY).await, Some(200), "{words}");
         until("the key to end", async || {
             let status = asked(gateway, &ending, BUSY).await;
-            // The clocks differ by no more than the way to the database.
+            // The gateways' times differ by no more than the round trip to the database.
             let early = Timestamp::now() + SignedDuration::from_secs(1) < end;
             assert!(status == Some(200) || !early, "{words}: {status:?} before its end");
             (status == Some(401)).then_some(())
@@ -78,7 +78,7 @@ async fn apart((ahead, words): (i64, &str)) {
     assert_eq!(asked(&wrong, &lasting, BUSY).await, Some(200), "{words}");
 }
 
-/// The one whose clock is wrong says so itself, and the other one in its list.
+/// The gateway with the wrong clock reports it, and the other one shows it in its list of gateways.
 async fn says(right: &Gateway, wrong: &Gateway, (ahead, words): (i64, &str)) {
     let told = format!("{words} the store's");
     assert!(wrong.log().contains(&format!("the clock of this machine is {told}")));
@@ -109,13 +109,13 @@ async fn a_node_and_a_gateway_with_wrong_clocks_agree_on_the_time() {
         .server(&format!("store: {{ url: '{url}' }}"))
         .env("REROUTER_MASTER_KEY", MASTER_KEY);
     let gateway = by(setup, &at_gateway).start().await;
-    // One with the right time.
+    // A node with the right time.
     let node = Node::enrol(&gateway, "a", json!({})).await;
     node.serve(&gateway, "http://127.0.0.1:9", &["qwen"], json!({})).await;
     let server = vllm().serve().await;
     let node = Node::enrol(&gateway, "b", json!({})).await;
     let environment = at_node.environment();
-    // Its server says to the end that it has something to do.
+    // The server of the node is busy until the end.
     let drain = ["--drain", "1"];
     let mut process = Process::start_in(&gateway, &node, &server, &drain, &environment);
     until("it to report", async || reported(&gateway, &node, 3).await).await;

@@ -1,5 +1,5 @@
-//! Several gateways on one database: what one of them revokes is dead on all when the call returns,
-//! whatever happens to the others meanwhile.
+//! Several gateways on one database. A revocation at one of them holds at all when the call
+//! returns, whatever happens to the others meanwhile.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,17 +18,17 @@ use crate::support::postgres::Cluster;
 use crate::support::{count, full, until};
 
 const KEYS: &str = "/v1/router/keys";
-/// The lease of these tests, and what a DELETE takes at most by the protocol: a quarter of it, the
-/// lease, and a twentieth.
+/// The lease of these tests. By the protocol, a DELETE takes at most [`BOUND`]: a quarter of the
+/// lease, the lease, and a twentieth.
 const LEASE: Duration = Duration::from_secs(2);
 const BOUND: Duration = Duration::from_millis(500 + 2_000 + 100);
-/// Above what one takes that waits for a gateway which is cut off, and below what one with a
-/// barrier of two leases would.
+/// A limit above the duration of a DELETE that waits for a gateway without a connection, and below
+/// the duration with a barrier of two leases.
 const BELOW_TWO_LEASES: Duration = Duration::from_millis(2_600 + 1_000);
-/// What a busy machine may add.
+/// Additional time on a busy machine.
 pub const BUSY: Duration = Duration::from_secs(8);
 
-/// Repeatable numbers (splitmix64).
+/// Reproducible random numbers (splitmix64).
 struct Draw(u64);
 
 impl Draw {
@@ -45,7 +45,7 @@ impl Draw {
     }
 }
 
-/// What a gateway answers to a key; `None` if it does not.
+/// Status of a request with a key. `None` if the gateway does not answer in time.
 pub async fn asked(gateway: &Gateway, key: &Key, patience: Duration) -> Option<u16> {
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str())];
@@ -57,7 +57,7 @@ pub async fn asked(gateway: &Gateway, key: &Key, patience: Duration) -> Option<u
     timeout(patience, ask).await.ok().flatten()
 }
 
-/// The answer to a management call, where the gateway answers in time.
+/// The answer to a management call, if it comes in time.
 pub async fn managed(gateway: &Gateway, method: &str, path: &str) -> Option<client::Answer> {
     let bearer = format!("Bearer {}", gateway.admin_key);
     let body = (method == "POST").then_some(&b"{}"[..]);
@@ -85,7 +85,7 @@ fn median(took: &[Duration]) -> Duration {
     took[took.len() / 2]
 }
 
-/// The highest, and one in the middle.
+/// The count, median, 99th percentile and maximum, as text.
 fn spread(mut took: Vec<Duration>) -> String {
     took.sort();
     let at = |part: f64| took.get((took.len() as f64 * part) as usize).copied().unwrap_or_default();
@@ -102,7 +102,8 @@ async fn what_one_gateway_does_all_know_when_the_call_returns() {
     for gateway in [a, b, c] {
         assert_eq!(asked(gateway, &key, BUSY).await, Some(200));
     }
-    // A rotation, a switch, a session, a user, an agent, a node, a document.
+    // Each change holds at all gateways: rotation, deactivation, session, user, agent, node,
+    // document.
     let path = format!("{KEYS}/{}", key.id);
     let rotated = b.manage("POST", &format!("{path}/rotate"), &b.admin_key, None).await;
     let rotated = Key::of(&rotated);
@@ -156,7 +157,8 @@ async fn a_list_of_all_gateways_says_who_is_there() {
     }
     assert_eq!(found.as_array().unwrap().iter().filter(|one| one["self"] == true).count(), 1);
     assert!(members[0].gateway.metric("rerouter_lease_seconds", &[]).await > 0.5);
-    // One that ends in order is off the list at once, one that is killed after its silence.
+    // A gateway that stops in order leaves the list at once. A killed one leaves it after a time of
+    // silence.
     let mut gone = members.pop().unwrap();
     gone.gateway.stop().await;
     assert_eq!(list(&members[0]).await.as_array().unwrap().len(), 1);
@@ -245,7 +247,7 @@ async fn one_that_goes_on_without_a_lease_is_named() {
     })
     .await;
     assert_eq!(managed(&a.gateway, "DELETE", &path).await.unwrap().status, 204);
-    // One that died goes on being named, until somebody says so.
+    // A gateway that died is still waited for, until an operator removes it.
     let key = a.gateway.create_key().await;
     stale.gateway.kill_9();
     let path = format!("{KEYS}/{}", key.id);
@@ -287,7 +289,7 @@ async fn one_on_a_copy_of_a_data_directory_refuses_and_says_so_while_the_other_r
     assert_eq!(asked(&first.gateway, &key, BUSY).await, Some(200));
     first.gateway.stop().await;
     until("the copy to serve", async || (health().await.status == 200).then_some(())).await;
-    // Without a lease too, as its operator chose.
+    // The copy also serves without a lease, as its operator has configured.
     copy.proxy.close();
     until("its lease to end", async || {
         (copy.gateway.metric("rerouter_lease_seconds", &[]).await == 0.0).then_some(())
@@ -318,7 +320,7 @@ async fn ten_gateways_start_on_an_empty_database_at_once() {
     }
 }
 
-/// What a load balancer does: another gateway, where one does not take the request.
+/// Asks one gateway after the other, like a load balancer, until one takes the request.
 async fn balanced(gateways: &[(std::net::SocketAddr, String)], from: usize, key: &Key) -> u16 {
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str())];
@@ -374,7 +376,7 @@ async fn three_gateways_are_replaced_one_by_one_under_load() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// What the clients of the random run know of the keys.
+/// What the clients of the random run know about the keys.
 #[derive(Default)]
 struct Known {
     keys: Mutex<HashMap<usize, KnownKey>>,
@@ -387,13 +389,13 @@ struct KnownKey {
     key: Arc<Key>,
     /// When its creation was acknowledged.
     made: Instant,
-    /// When its revocation began, and was acknowledged.
+    /// When the call for its revocation began. `revoked` is when it was acknowledged.
     revoking: Option<Instant>,
     revoked: Option<Instant>,
 }
 
 impl Known {
-    /// Asks a gateway again and again, by the newest key or by one that was revoked of late.
+    /// Asks a gateway in a loop, with the newest key or one of the keys just before it.
     async fn load(&self, address: std::net::SocketAddr, host: &str, mut random: Draw) {
         while !self.ended.load(Ordering::Acquire) {
             let newest = self.newest.load(Ordering::Acquire);
@@ -419,7 +421,7 @@ impl Known {
         }
     }
 
-    /// Whether the answer may be what it is.
+    /// Asserts that the answer to a key is allowed at that time.
     fn judge(&self, at: usize, status: Option<u16>, (began, ended): (Instant, Instant)) {
         let keys = self.keys.lock().unwrap();
         let known = &keys[&at];
@@ -439,7 +441,7 @@ impl Known {
     }
 }
 
-/// Something that happens to a gateway.
+/// Freezes a gateway, cuts it off the database, or kills it, and lets it recover.
 async fn harm(member: &mut Member, kind: u64, ms: u64) {
     match kind {
         0 => {
@@ -460,7 +462,7 @@ async fn harm(member: &mut Member, kind: u64, ms: u64) {
     }
 }
 
-/// A call that is made at one gateway after the other until one does it.
+/// Makes a call at random gateways until one of them does it.
 async fn done_by_any<T>(
     members: &[Arc<tokio::sync::RwLock<Member>>],
     random: &mut Draw,
@@ -468,7 +470,7 @@ async fn done_by_any<T>(
 ) -> T {
     for _ in 0..400 {
         let member = &members[random.below(members.len() as u64) as usize];
-        // One that is being harmed is locked.
+        // A gateway that is being harmed is locked.
         if let Ok(member) = member.try_read()
             && let Some(done) = done(&member.gateway).await
         {
@@ -487,14 +489,14 @@ async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
     let cluster = Cluster::start(&[]);
     let members = fleet(&cluster, 5, "2s", "").await;
 
-    // All are well; then one is cut off, each time anew.
+    // First all gateways are well, then one is cut off again and again.
     let mut well = Vec::new();
     for _ in 0..20 {
         let key = members[0].gateway.create_key().await;
         well.push(revoke(&members[1].gateway, &key).await);
     }
     eprintln!("five gateways, all well: {}", spread(well.clone()));
-    // Nobody is fenced. One call may meet a machine that does something else.
+    // No gateway is waited for. Single calls may still be slow on a busy machine.
     assert!(median(&well) < LEASE / 2, "{well:?}");
     assert!(well.iter().all(|took| *took < BELOW_TWO_LEASES), "{well:?}");
     let mut cut = Vec::new();
@@ -511,7 +513,7 @@ async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
         .await;
     }
     eprintln!("five gateways, one cut off: {}", spread(cut.clone()));
-    // A busy machine only adds: the quickest shows what the barrier takes.
+    // Other work can only add time, so the fastest call shows what the barrier takes.
     assert!(*cut.iter().min().unwrap() < BELOW_TWO_LEASES, "{cut:?}");
     assert!(cut.iter().all(|took| *took < BOUND + BUSY), "{cut:?}");
 
@@ -539,7 +541,7 @@ async fn no_request_is_accepted_by_a_revoked_key_whatever_happens() {
             KnownKey { key: Arc::clone(&key), made: Instant::now(), revoking: None, revoked: None };
         known.keys.lock().unwrap().insert(at, entry);
         known.newest.store(at, Ordering::Release);
-        // At most three of five are in trouble at once.
+        // At most three of five gateways are in trouble at once.
         if harms.iter().filter(|harm: &&tokio::task::JoinHandle<()>| !harm.is_finished()).count()
             < 3
             && let Ok(mut member) =

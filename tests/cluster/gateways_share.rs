@@ -1,5 +1,5 @@
-//! Several gateways on one database: a budget, a creation, a reroute, a node, a throttle of
-//! logins and the last use of a key are one for all of them.
+//! Several gateways on one database share budgets, idempotent creations, reroutes, nodes, login
+//! throttles and the last use of keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,9 +23,9 @@ use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::until;
 
 const KEYS: &str = "/v1/router/keys";
-/// An answer of seven tokens and three costs ten cents.
+/// An answer with seven tokens in and three out costs ten cents.
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 31000 }\n";
-/// Reserves nearly eighteen cents.
+/// A request that reserves nearly eighteen cents.
 const BODY: &[u8] =
     br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 
@@ -45,8 +45,8 @@ fn demo() -> String {
     crate::support::fleet::ROUTING.to_owned()
 }
 
-/// Asks until there is no money; how many were answered. `waited` counts the refusals that said to
-/// come again.
+/// Sends requests until the budget is spent. Returns the number of answers. `waited` counts the
+/// refusals that ask to come again.
 async fn spend(gateway: &Gateway, key: &Key, waited: &AtomicUsize) -> usize {
     let mut answered = 0;
     loop {
@@ -70,7 +70,7 @@ async fn a_budget_is_spent_once_by_two_gateways_at_once() {
     let budget = json!({"budget": {"usd": 10, "per": "month"}});
     let key = one.limited_key(budget).await;
     let waited = AtomicUsize::new(0);
-    // The first request of a budget is answered, at either of them.
+    // Either gateway answers the first request on a budget.
     for gateway in [&two, &one] {
         let first = gateway.chat(&key, BODY).await;
         assert_eq!(first.status, 200, "{}", first.text());
@@ -82,7 +82,7 @@ async fn a_budget_is_spent_once_by_two_gateways_at_once() {
         waited.load(Ordering::Relaxed)
     );
     assert_eq!(a.count(), answered);
-    // A request reserves eighteen cents: so much may be left.
+    // A request reserves eighteen cents, so less than that may be left over.
     assert!((99..=100).contains(&answered), "{answered} answers of ten cents");
 }
 
@@ -98,11 +98,11 @@ async fn money_that_another_gateway_has_reserved_is_not_called_spent() {
     let a = Provider::start(script).await;
     let ([one, two], _) = pair(&in_order(&[("a", &a.url())], PRICED), "").await;
     let key = one.limited_key(json!({"budget": {"usd": 0.5, "per": "day"}})).await;
-    // The slow one reserves forty cents, and costs ten.
+    // The slow request reserves forty cents, and costs ten.
     let slow = String::from_utf8_lossy(BODY).replace(":3}", ":10}");
     let (answer, ()) = tokio::join!(two.chat(&key, slow.as_bytes()), async {
         until("the slow request", async || (a.count() == 1).then_some(())).await;
-        // Longer than others have to give back.
+        // Longer than other gateways have to return their grants.
         let until = Instant::now() + Duration::from_millis(4_500);
         while Instant::now() < until {
             let refused = one.chat(&key, BODY).await;
@@ -122,7 +122,8 @@ async fn money_that_another_gateway_has_reserved_is_not_called_spent() {
     let ended = Instant::now();
     until("an answer", async || (one.chat(&key, BODY).await.status == 200).then_some(())).await;
     assert!(ended.elapsed() < Duration::from_secs(15), "{:?}", ended.elapsed());
-    // The rest at the one, thirty cents less than eighteen. Then it is spent for the other too.
+    // One gateway spends the rest: thirty cents, of which less than eighteen may be left over. Then
+    // the budget is spent at the other gateway too.
     let waited = AtomicUsize::new(0);
     assert!(spend(&one, &key, &waited).await >= 1);
     assert!(spend(&two, &key, &waited).await <= 1);
@@ -173,6 +174,7 @@ async fn a_request_without_a_hold_is_refused_while_the_database_is_away() {
     let url = cluster.database().await;
     let url = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));
     let gateway = on(&url, &in_order(&[("a", &a.url())], PRICED), "").await;
+    // A quarter of the budget is granted, which is less than one request needs.
     let key = gateway.limited_key(json!({"budget": {"usd": 0.5, "per": "month"}})).await;
     proxy.close();
     let began = Instant::now();
@@ -219,7 +221,7 @@ async fn one_that_refused_the_document_names_that_of_the_store() {
     assert_eq!(put.status, 200, "{}", put.text());
 }
 
-/// A creation with an `Idempotency-Key`.
+/// Creates a key with an `Idempotency-Key`.
 async fn create(gateway: &Gateway, by: &Key, name: &str, body: &Value) -> Answer {
     let bearer = format!("Bearer {}", by.secret);
     let headers = [
@@ -230,7 +232,7 @@ async fn create(gateway: &Gateway, by: &Key, name: &str, body: &Value) -> Answer
     gateway.send("POST", KEYS, &headers, Some(body.to_string().as_bytes())).await
 }
 
-/// What is known of it is in the memory of one process.
+/// Idempotency keys are in the memory of one process.
 #[tokio::test]
 async fn another_gateway_and_a_restart_know_no_idempotency_key() {
     let ([mut one, two], _) = pair(&demo(), "").await;
@@ -256,7 +258,7 @@ async fn a_node_of_one_gateway_is_a_node_of_all() {
     let ([one, two], _) = pair(&document(&other.url()), public).await;
     let key = one.create_key().await;
     let node = Node::enrol(&one, "rack", json!({ "endpoint": served.url() })).await;
-    // By the name that both have, as a load balancer would pass it on.
+    // Signed for the public name of both gateways, as a load balancer would pass it on.
     let signed =
         |path: &str, body: &str| node.sign_for("gw.example.com", path, body.as_bytes(), now());
     let call = async |gateway: &Gateway, name: &str, body: Value| {
@@ -268,7 +270,7 @@ async fn a_node_of_one_gateway_is_a_node_of_all() {
     let registered = call(&one, "register", registration).await;
     assert_eq!(registered.status, 200, "{}", registered.text());
     let beat = |seq| crate::support::node::report(seq, "ready", 0);
-    // Registered at one; all its heartbeats come to the other.
+    // The node registers at one gateway, and sends its heartbeats to the other.
     for seq in 1..=3 {
         let taken = call(&two, "heartbeat", beat(seq)).await;
         assert_eq!(taken.status, 200, "{}", taken.text());
@@ -282,12 +284,12 @@ async fn a_node_of_one_gateway_is_a_node_of_all() {
     }
     assert!(served.count() >= 2 && other.count() == 0);
     assert_eq!(call(&one, "heartbeat", beat(3)).await.status, 409, "it was told to the other");
-    // What was signed once is good once, wherever it comes a second time.
+    // A signed request is valid only once, whichever gateway gets the copy.
     let (path, nothing) = ("/v1/agent/heartbeat", beat(4).to_string());
     let headers = signed(path, &nothing);
     assert_eq!(send(&one, path, &headers, nothing.as_bytes()).await.status, 200);
     check_401(&send(&two, path, &headers, nothing.as_bytes()).await, "a nonce of the other");
-    // Also where copies come to both at once.
+    // Copies also count once if they reach both gateways at the same time.
     for seq in 5..25 {
         let body = beat(seq).to_string();
         let headers = signed(path, &body);
@@ -338,7 +340,7 @@ async fn the_last_use_of_a_key_is_that_at_any_gateway() {
     used(&two, &keys[2]).await;
     let later = last(&two, &keys[2]).await.expect("it is shown at once where it was used");
     assert!(last(&one, &keys[2]).await.unwrap() < later, "the other hears of it later");
-    // The last one to write knows of an earlier use.
+    // The gateway that writes last has seen an earlier use.
     two.stop().await;
     one.stop().await;
     let third = on(&url, &demo(), "").await;
@@ -348,7 +350,7 @@ async fn the_last_use_of_a_key_is_that_at_any_gateway() {
     assert_eq!(last(&third, &keys[2]).await, Some(later));
 }
 
-/// Each writes once a minute what it has seen, and reads what the others wrote.
+/// Each gateway writes the uses that it has seen once a minute, and reads those of the others.
 #[tokio::test]
 async fn a_use_is_shown_by_another_gateway_within_two_minutes() {
     let url = Cluster::shared().database().await;

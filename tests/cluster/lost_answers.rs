@@ -1,5 +1,5 @@
-//! Commits of several gateways whose answers are lost: they happened, and nobody was told. What was
-//! used counts once nevertheless, and no budget is lost.
+//! Commits of several gateways succeed, but their answers are lost. Usage still counts exactly
+//! once, and no budget is lost.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,12 +14,13 @@ use crate::support::postgres::{self, Cluster};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
-/// An answer of seven tokens and three costs ten cents.
+/// An answer with seven tokens in and three out costs ten cents.
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 31000 }\n";
 const BODY: &[u8] =
     br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 
-/// While it is set no commit is answered: each waits for a standby that does not exist.
+/// Decides whether answers to commits are lost: each commit then waits for a standby that does not
+/// exist.
 async fn answers(cluster: &Cluster, lost: bool) {
     let standbys = if lost { "*" } else { "" };
     let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys}'");
@@ -28,19 +29,20 @@ async fn answers(cluster: &Cluster, lost: bool) {
     }
 }
 
-/// Ends the connections whose commits wait. They are committed, and visible from then on.
+/// Ends the connections with waiting commits. The commits are then visible. Returns the number of
+/// connections.
 async fn cut(cluster: &Cluster) -> usize {
     let waiting = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE wait_event = 'SyncRep'";
     cluster.run("postgres", waiting).await.len()
 }
 
-/// Asks until it is told to end, as often as it gets answers.
+/// Sends requests until told to end, and counts the answers.
 async fn ask(gateway: &Gateway, key: &Key, ended: &AtomicBool, answered: &AtomicUsize) {
     while !ended.load(Ordering::Acquire) {
         match gateway.chat(key, BODY).await.status {
             200 => _ = answered.fetch_add(1, Ordering::AcqRel),
-            // It waits for a grant, or for its lease.
+            // The gateway waits for a grant, or for its lease.
             429 | 503 => {}
             other => panic!("status {other}"),
         }
@@ -48,7 +50,7 @@ async fn ask(gateway: &Gateway, key: &Key, ended: &AtomicBool, answered: &Atomic
     }
 }
 
-/// Requests and their cost in cents.
+/// The number of requests in usage, and their cost in cents.
 async fn used(gateway: &Gateway, interval: &str) -> (u64, u64) {
     let path = format!("/v1/router/usage?group_by=model&interval={interval}");
     let told = gateway.manage("GET", &path, &gateway.admin_key, None).await.json();
@@ -118,7 +120,7 @@ async fn what_was_committed_without_an_answer_counts_once_and_no_budget_is_lost(
     }
     let spent = postgres::run(&url, "SELECT sum(spent) FROM spend").await;
     assert_eq!(spent, [(answered * 100_000_000).to_string()], "of {answered} answers");
-    // And so says a gateway.
+    // A gateway that starts again reads the same sum.
     gateways[0].start_again().await;
     let path = format!("/v1/router/keys/{}", key.id);
     let shown = gateways[0].manage("GET", &path, &gateways[0].admin_key, None).await.json();

@@ -1,4 +1,4 @@
-//! Several gateways on one database: what one of them does holds on all.
+//! Several gateways on one database: a change at one of them holds at all.
 
 mod clocks;
 mod gateways;

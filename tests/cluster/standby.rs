@@ -1,5 +1,5 @@
-//! The database of several gateways is lost, and a synchronous standby takes over: they come back
-//! without a restart, and everything that was acknowledged holds.
+//! The database of several gateways is lost, and a synchronous standby takes over. The gateways
+//! recover without a restart, and nothing that was acknowledged is lost.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -15,10 +15,11 @@ use crate::support::until;
 
 const KEYS: &str = "/v1/router/keys";
 
-/// The standby of a cluster. From then on the cluster commits nothing that it does not have.
+/// Makes a standby of a cluster. From then on, each commit of the cluster waits for the standby.
 async fn synchronous_standby(primary: &Cluster) -> Cluster {
     let standby = primary.standby();
-    // Not before: the standby would have the setting too, and wait for one of its own later.
+    // Only now: an earlier setting would be copied to the standby, which would later wait for its
+    // own standby.
     primary.run("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'").await;
     primary.run("postgres", "SELECT pg_reload_conf()").await;
     until("the standby to be synchronous", async || {
@@ -29,7 +30,7 @@ async fn synchronous_standby(primary: &Cluster) -> Cluster {
     standby
 }
 
-/// Ends a server at once, and without a word.
+/// Kills a database server with SIGKILL.
 async fn kill_9(cluster: &Cluster) {
     let file = std::fs::read_to_string(cluster.dir().join("data/postmaster.pid")).unwrap();
     let id = file.lines().next().unwrap();
@@ -41,11 +42,11 @@ async fn kill_9(cluster: &Cluster) {
     .await;
 }
 
-/// What was asked for of a key that was acknowledged.
+/// The last change of a key, whose creation was acknowledged.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fate {
     Alive,
-    /// Its revocation was not answered.
+    /// Its revocation was not answered, so it may be alive or dead.
     Either,
     Dead,
 }
@@ -68,8 +69,8 @@ impl Journal {
         keys.values().filter(|(_, own)| *own == fate).map(|(key, _)| Arc::clone(key)).collect()
     }
 
-    /// Makes keys and revokes most of them, so that they stay below the bound of a user. Writes
-    /// down what is acknowledged.
+    /// Makes keys and revokes most of them, to stay below the limit of keys per user. Notes what is
+    /// acknowledged.
     async fn work(&self, gateways: &[Gateway]) {
         for turn in 0.. {
             if self.ended.load(Ordering::Acquire) {
@@ -96,7 +97,7 @@ impl Journal {
         }
     }
 
-    /// Asks by keys that are revoked, all the while.
+    /// Tries revoked keys all the time.
     async fn try_dead_keys(&self, gateways: &[Gateway]) {
         while !self.ended.load(Ordering::Acquire) {
             for key in self.all(Fate::Dead).iter().rev().take(4) {
@@ -127,7 +128,7 @@ async fn a_synchronous_standby_takes_over_and_all_that_was_acknowledged_holds() 
         assert!(before > 2, "{before} keys");
         let lost = Instant::now();
         kill_9(&primary).await;
-        // Nobody has promoted the standby: nothing can be written.
+        // Nothing can be written before the standby is promoted.
         pause(1_000).await;
         let promoted = postgres::run(&standby.url("postgres"), "SELECT pg_promote()").await;
         assert_eq!(promoted, ["t"]);

@@ -1,5 +1,5 @@
-//! The console's pages of keys, users, agents, nodes, gateways, audit and the playground, in a
-//! browser against a real gateway; what they show is tried outside the browser.
+//! The console's pages on keys, users, agents, nodes, gateways, the audit and the playground, in a
+//! browser with a real gateway. The test also tries their results outside the browser.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::support::postgres::Cluster;
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{free_port, until};
 
-/// A provider that does as the last message says.
+/// A provider whose behaviour depends on the last message.
 async fn provider_of_scenes() -> Provider {
     Provider::start(|request, _| {
         let body = request.json();
@@ -101,7 +101,7 @@ async fn an_agent_is_made_and_tried_where_agent_asks_for_a_key() {
     assert!(!gateway.log().contains("odd=characters"));
 }
 
-/// AGENT is only as open as the listeners that serve it.
+/// The console lets sessions use AGENT only on listeners that serve it.
 #[tokio::test]
 async fn the_console_opens_agent_nowhere_else() {
     let (mut gateway, _provider, given) = start().await;
@@ -173,7 +173,7 @@ async fn the_playground_shows_the_routing_of_each_message() {
     assert_eq!(capture["decision"]["alias"], "auto", "{capture}");
     let sent = provider.request(0).json();
     assert_eq!(sent["messages"][0], json!({"role": "system", "content": "Be brief."}));
-    // A failed turn is no part of the conversation, a stopped one is.
+    // A failed turn is not part of the conversation, but a stopped one is.
     let all = (0..provider.count()).map(|at| provider.request(at).json());
     let mut broken = all.filter(|body| body["messages"].to_string().contains("broken"));
     let said = broken.next_back().unwrap()["messages"].as_array().unwrap().len();
@@ -208,7 +208,7 @@ async fn names_full_of_markup_are_text() {
         pages.push(format!("/console/{folder}"));
         pages.push(format!("/console/{folder}/{id}"));
     }
-    // The audit shows what was asked for.
+    // The audit page shows the filter of its query.
     let target = "%3Cimg%20src%3Dx%20onerror%3D%22window.hacked%3D1%22%3E";
     let mut given_pages: Vec<Value> =
         pages.iter().map(|path| json!({"path": path, "words": words})).collect();

@@ -1,5 +1,5 @@
-//! The console's pages of captures: found by filters, read, explained, run again, compared; long
-//! ones, and such as are full of markup.
+//! The console's pages on captures: filtered, read, explained, replayed and compared. Some captures
+//! are long, and some are full of markup.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use crate::support::documents::provider;
 use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
-/// Markup, and characters that hide or reorder others.
+/// Markup, and characters that hide or reorder other characters.
 const HOSTILE: &str = "</pre><script>window.hacked = 1</script>\
     <img src=x onerror=\"window.hacked = 2\"> \u{202e}txet\u{202c} \u{1b}[31m\0";
-/// Events of the long stream.
+/// Number of events in the long stream.
 const EVENTS: usize = 5_000;
 
-/// Rules by length and by tools; everything else goes to `a` first.
+/// A document with rules by length and by tools. All other requests go to `a` first.
 fn document(a: &Provider, b: &Provider) -> String {
     format!(
         "providers:\n{}{}models:\n  a/plain: {{ input_per_mtok: 1, output_per_mtok: 2 }}\n  \
@@ -64,7 +64,7 @@ async fn providers() -> (Provider, Provider) {
     (a.await, b.await)
 }
 
-/// Asks, and gives the id of the capture.
+/// Sends a request. Returns the id of its capture.
 async fn ask(gateway: &Gateway, key: &Key, path: &str, body: &Value) -> String {
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -143,7 +143,7 @@ async fn what_is_foreign_is_shown_as_text() {
     let ids = [
         ask(&gateway, &key, path, &with_tools).await,
         ask(&gateway, &key, path, &chat(&format!("refuse {HOSTILE}"))).await,
-        // No model has such a name, so it is refused.
+        // No model has this name, so the request is refused.
         ask(&gateway, &key, path, &json!({"model": HOSTILE, "messages": []})).await,
         ask(&gateway, &key, "/v1/embeddings", &json!({"model": "auto", "input": [HOSTILE]})).await,
     ];

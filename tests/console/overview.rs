@@ -1,4 +1,4 @@
-//! The overview of the console: its numbers, and what it says needs attention.
+//! The console's overview: its numbers, and its findings.
 
 use rerouter::internals::clock::rfc3339;
 use serde_json::{Value, json};
@@ -9,7 +9,8 @@ use crate::support::gateway::Gateway;
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
-/// Three providers; of the first the breaker stays open, and the second has a price.
+/// A document with three providers: the breaker of the first stays open, and the second has a
+/// price.
 fn routing(urls: [&str; 3]) -> String {
     let providers = ["a", "b", "c"].into_iter().zip(urls).collect::<Vec<_>>();
     let first = format!("base_url: {}\n", urls[0]);
@@ -74,7 +75,7 @@ async fn the_overview_counts_what_was_sent_and_says_what_needs_attention() {
     given["total"] = total;
     (given["team"], given["soon"]) = (json!(team.id), json!(soon.id));
     given["someone"] = someone["email"].clone();
-    // A document with a mistake does not become live, and that is told.
+    // A document with a mistake does not become live, and the overview says so.
     gateway.replace_routing("providers: { }\nrecipes: 5\n");
     gateway.hup().await;
     let refused = until("the refusal", async || {
@@ -84,14 +85,14 @@ async fn the_overview_counts_what_was_sent_and_says_what_needs_attention() {
     .await;
     assert!(!refused["problems"].as_array().unwrap().is_empty(), "{refused}");
     drive("overview", given).await;
-    // A good one ends that.
+    // A valid document ends that finding.
     gateway.write_routing(&routing([&good.url(), &good.url(), &bad.url()])).await;
     let status = gateway.manage("GET", "/v1/router/status", &admin, None).await.json();
     assert_eq!(status["document"]["refused"], Value::Null);
     assert_eq!(status["captures"]["dropped"], json!(0));
 }
 
-/// Lists of the keys that somebody should look at.
+/// The lists of keys that need attention.
 #[tokio::test]
 async fn keys_are_listed_by_what_is_left_of_them() {
     let good = Provider::always(scripted::completion("well")).await;

@@ -1,4 +1,4 @@
-//! The console: sign-in, the first admin, what each page keeps to, and what it lets through.
+//! The console: sign-in, the first admin, the security of each page, and who may see what.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -17,20 +17,20 @@ use crate::support::until;
 const HTML: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
-/// A gateway whose one model is a mock, with an admin.
+/// A gateway with a mock as its only model, and an admin.
 async fn start() -> (Gateway, serde_json::Value) {
     let gateway = Gateway::start(ROUTING).await;
     let given = account(&gateway, EMAIL, "admin").await;
     (gateway, given)
 }
 
-/// The pages that can be looked at without naming anything in particular.
+/// The pages without a variable in their path.
 fn plain_pages() -> Vec<&'static str> {
     let plain = PAGES.iter().filter(|page| page.method == "GET" && !page.path.contains('{'));
     plain.map(|page| page.path).filter(|path| path.starts_with("/console/")).collect()
 }
 
-/// Signs in by the form; the cookie.
+/// Signs in with the form. Returns the cookie.
 async fn cookie(gateway: &Gateway, email: &str) -> String {
     let form = format!("email={}&password={}", email.replace('@', "%40"), "correct+horse");
     let answer = gateway.send("POST", "/console/sign-in", &[FORM], Some(form.as_bytes())).await;
@@ -40,7 +40,7 @@ async fn cookie(gateway: &Gateway, email: &str) -> String {
     cookie.split(';').next().unwrap().to_owned()
 }
 
-/// The headers that protect every answer, and the HTML that needs no others.
+/// Asserts that an answer has the security headers, and that its HTML works under them.
 fn check_protected(path: &str, answer: &Answer) {
     let header = |name: &str| answer.header(name).unwrap_or_else(|| panic!("{path}: no {name}"));
     let policy = header("content-security-policy");
@@ -85,7 +85,7 @@ async fn every_page_is_protected_and_needs_a_session() {
             let answer = gateway.send(method, &path, &asked, body).await;
             let to = answer.header("hx-redirect").unwrap();
             assert_eq!(to, "/console/sign-in?next=%2Fconsole%2Faudit%3Fa%3Db", "{path}");
-            // Keys are for programs: no page takes one.
+            // Keys are for programs, so no page accepts one.
             let key = format!("Bearer {}", gateway.admin_key);
             let answer = gateway.send(method, &path, &[("authorization", &key)], body).await;
             assert_eq!(answer.status, 303, "{method} {path}");
@@ -94,7 +94,7 @@ async fn every_page_is_protected_and_needs_a_session() {
             let answer = gateway.send(method, &path, &[("cookie", &cookie)], None).await;
             check_protected(&path, &answer);
         } else {
-            // A browser that says where a form came from by this header alone.
+            // Some browsers send only this header to say where a form came from.
             let foreign = [("cookie", cookie.as_str()), ("referer", "http://evil.test/"), FORM];
             let answer = gateway.send(method, &path, &foreign, body).await;
             assert_eq!(answer.status, 403, "{method} {path}");
@@ -140,7 +140,7 @@ async fn files_are_kept_by_browsers_for_ever_and_checked_again() {
         let tag = plain.header("etag").unwrap();
         let again = gateway.send("GET", file, &[("if-none-match", tag)], None).await;
         assert_eq!((again.status, again.body.len()), (304, 0));
-        // What a page of another version asks for is answered, and not kept.
+        // An asset of another version is answered, but may not be cached.
         let name = file.rsplit('/').next().unwrap();
         let other = format!("/console/assets/0000000000000000/{name}");
         let other = gateway.send("GET", &other, &[], None).await;
@@ -177,7 +177,7 @@ async fn it_is_served_where_pin_is() {
     }
 }
 
-/// A gateway without `ADMIN_API_KEY`, and so with a link for the first admin.
+/// A gateway without `ADMIN_API_KEY`, which therefore has a link for the first admin.
 async fn without_admin_key() -> Gateway {
     let mut gateway = Gateway::start(ROUTING).await;
     gateway.admin_key.clear();
@@ -185,7 +185,7 @@ async fn without_admin_key() -> Gateway {
     gateway
 }
 
-/// The path of the link that the start made.
+/// The path of the link that the gateway made at start.
 fn link(gateway: &Gateway) -> String {
     let file = gateway.dir().join("data/first-admin");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -233,7 +233,7 @@ async fn the_link_of_a_start_makes_one_admin() {
     assert_eq!(used.status, 403);
     assert!(used.text().contains("If there is an admin, sign in"), "{}", used.text());
     assert!(!gateway.log().contains(token), "no link is in the log");
-    // Nor is there another link.
+    // There is no second link.
     gateway.restart().await;
     assert!(!file.exists());
     gateway.admin_key = "admin-canary-0123456789abcdef0123456789".to_owned();
@@ -255,7 +255,7 @@ async fn with_an_admin_key_there_is_no_link() {
     assert_eq!(gateway.send("GET", &old, &[], None).await.status, 403);
 }
 
-/// The API's interface of a page: its part of the path, after `/console/`.
+/// The API's interface of a page, by the first segment of its path after `/console/`.
 fn interface_of(page: &str) -> &'static str {
     match page.split('/').nth(2).unwrap_or_default() {
         "captures" | "routing" | "playground" | "clients" => "router",
@@ -307,7 +307,7 @@ async fn a_page_is_served_where_its_interface_is() {
                 assert_eq!(answer.status, 404, "{method} {path} at {set:?}");
             }
         }
-        // Pages that show several interfaces show those of the listener.
+        // Pages on several interfaces show those that the listener serves.
         for (interface, key) in &keys {
             let status = if set.contains(interface) { 200 } else { 404 };
             for page in ["", "/new", &format!("/{key}")] {
@@ -374,7 +374,7 @@ async fn an_agent_key_is_of_one_session_and_ends_with_it() {
     assert_eq!(right.header("set-cookie"), None, "the browser does not keep it");
     assert_eq!(agents(&gateway, &session).await, 200);
 
-    // Another session in the same browser, with all cookies that it ever got.
+    // Other sessions in the same browser do not have the key.
     let mine = cookie(&gateway, EMAIL).await;
     let other = cookie(&gateway, "b@example.com").await;
     assert_eq!((agents(&gateway, &mine).await, agents(&gateway, &other).await), (303, 303));
@@ -386,13 +386,13 @@ async fn an_agent_key_is_of_one_session_and_ends_with_it() {
     assert!(create(&other).await.header("location").unwrap().starts_with("/console/agent-key?"));
     assert!(create(&session).await.header("location").unwrap().starts_with("/console/agents/"));
 
-    // The end of the session is the end of the key, also for who signs in again.
+    // The key ends with the session, even if the same user signs in again.
     let out = gateway.send("POST", "/console/sign-out", &[("cookie", &session)], None).await;
     assert_eq!(out.header_lines("set-cookie").len(), 1);
     let again = cookie(&gateway, EMAIL).await;
     assert_eq!(agents(&gateway, &again).await, 303);
 
-    // A key of the table is good as long as it is not revoked.
+    // An AGENT key that was created by the API is valid until it is revoked.
     let bearer = format!("Bearer {cloud}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let made = gateway.send("POST", "/v1/api-keys", &headers, Some(b"{\"name\": \"mine\"}")).await;
@@ -403,7 +403,7 @@ async fn an_agent_key_is_of_one_session_and_ends_with_it() {
     assert_eq!(gateway.send("DELETE", &path, &headers, None).await.status, 204);
     assert_eq!(agents(&gateway, &again).await, 303);
 
-    // A restart forgets it.
+    // A restart of the gateway forgets the key.
     assert_eq!(send(&gateway, &encoded, &again).await.status, 303);
     assert_eq!(agents(&gateway, &again).await, 200);
     gateway.restart().await;
@@ -441,7 +441,7 @@ async fn every_page_is_readable_for_everybody_at_any_width() {
     }
     let mut pages = Vec::new();
     for page in Page::all(&gateway, &ids[1], &ids[0]).await {
-        // A body is a file, and no page.
+        // A body is a file, not a page.
         if !page.path.ends_with("/raw/{side}") {
             pages.push(page.address);
         }
@@ -461,7 +461,7 @@ async fn pages_say_what_failed_and_can_be_asked_for_again() {
     drive("faults", given).await;
 }
 
-/// What the API does not show, the console does not either.
+/// The console does not show what the API does not show.
 #[tokio::test]
 async fn nobody_sees_more_than_the_api_shows() {
     let provider = Provider::always(scripted::completion("well")).await;

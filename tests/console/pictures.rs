@@ -1,5 +1,5 @@
-//! A day as a small team has it, for the pictures of the console in README and docs. With
-//! `REROUTER_PICTURES` they are written into that folder.
+//! A day of a small team, for the pictures of the console in README and docs. If
+//! `REROUTER_PICTURES` names a folder, the pictures are written to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::documents::provider;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 
-/// What the team asks, and by which of its keys.
+/// Requests of the team, each with the number of its key.
 const ASKED: [(usize, &str); 12] = [
     (0, "A customer asks how to move an invoice to another address. Write a short answer."),
     (1, "Refactor this loop so that it does not allocate: for name in names { out.push(name) }"),
@@ -62,7 +62,7 @@ aliases:
     )
 }
 
-/// An answer of so many words.
+/// An answer whose length and delay depend on `number`.
 fn answer(opening: &str, number: usize) -> Vec<Step> {
     let mut body = scripted::completion_body(&format!(
         "{opening} Your request is noted, and you hear from us within {} hours. Nothing else is \
@@ -78,7 +78,7 @@ fn answer(opening: &str, number: usize) -> Vec<Step> {
     later(took, scripted::json_answer(200, &body))
 }
 
-/// The same after a while.
+/// The same steps, with the first write delayed.
 fn later(after: Duration, steps: Vec<Step>) -> Vec<Step> {
     let late = |step| match step {
         Step::Write(bytes) => Step::Later(after, bytes),
@@ -87,7 +87,8 @@ fn later(after: Duration, steps: Vec<Step>) -> Vec<Step> {
     steps.into_iter().map(late).collect()
 }
 
-/// Providers with a way of their own to begin; the first has no room for the first outage.
+/// Three providers whose answers begin differently. The first one fails once, on the first request
+/// about an outage.
 async fn providers() -> [Provider; 3] {
     let is_outage = |request: &Received| request.json().to_string().contains("outage");
     let (is_full, full) = (AtomicBool::new(true), "The model is overloaded.");
@@ -102,7 +103,7 @@ async fn providers() -> [Provider; 3] {
     [first.await, second.await, third.await]
 }
 
-/// The usage of two days before, by hours: quiet nights, busy afternoons, and a bad hour.
+/// Hourly usage of the two days before: quiet nights, busy afternoons, and one bad hour.
 async fn fill_usage(gateway: &Gateway, keys: &[Key], users: &[String], now: Timestamp) {
     let store = Store::open(&gateway.dir().join("data")).await.unwrap();
     let ways = [
@@ -192,7 +193,7 @@ async fn a_day_can_be_looked_at() {
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.request_id()
     };
-    // The night report went to the second provider; run again it goes to the first.
+    // The night report went to the second provider. A replay goes to the first.
     let failed_over = ask(ASKED[2]).await;
     futures::future::join_all(ASKED.repeat(4).into_iter().map(ask)).await;
     let capture = gateway.capture(&failed_over).await;

@@ -1,12 +1,12 @@
-//! Routing in the console: a document edited, evaluated on recorded traffic, refused by the gate,
-//! applied, rolled back, and edited by two at once.
+//! Routing in the console: a document is edited, evaluated on recorded traffic, refused by the
+//! gate, applied, rolled back, and edited by two people at once.
 
 use serde_json::json;
 
 use crate::support::browser::{EMAIL, account, drive};
 use crate::support::gateway::{Gateway, Setup};
 
-/// Long requests go to the dear model. The aliases are as hostile as names can be.
+/// Long requests go to the expensive model. The aliases have hostile names.
 const DOCUMENT: &str = r#"# Edited in the console.
 providers:
   demo: { protocol: mock }

@@ -1,5 +1,5 @@
-//! The pages of the console with many captures. `benches/run console` makes it a million, and holds
-//! what is promised.
+//! The console's pages with many captures. `benches/run console` makes a million captures, and
+//! checks the promised times.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -18,24 +18,24 @@ use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{count, full, until};
 
-/// The number of captures, if it is for figures.
+/// Variable with the number of captures, for a benchmark.
 const CAPTURES: &str = "REROUTER_CONSOLE_CAPTURES";
-/// What a page may take, by its median.
+/// Promised median time of a page.
 const PROMISED: Duration = Duration::from_millis(300);
-/// Times that each page is asked for.
+/// Number of requests for each page.
 const TIMES: usize = 21;
-/// Captures of one import.
+/// Captures in each import.
 const PART: u64 = 5_000;
-/// The captures are of so many days before now.
+/// The captures are spread over this many days before now.
 const DAYS: u64 = 29;
 /// Users, each with two keys.
 const USERS: u64 = 300;
-/// Keys beside theirs that are used in every hour of the last week, for figures.
+/// In a benchmark: further keys, which are used in every hour of the last week.
 const BUSY_KEYS: u64 = 5_000;
 const MODELS: [&str; 5] = ["gpt-5", "gpt-5-mini", "claude-opus-5", "o5", "mistral-large"];
 const RECIPES: [&str; 3] = ["main", "cheap", "careful"];
 
-/// One request of the past.
+/// A past request.
 struct Request {
     at: Timestamp,
     user: u64,
@@ -46,7 +46,7 @@ struct Request {
     took: Duration,
 }
 
-/// The requests of the past, one after another.
+/// Evenly spaced past requests.
 fn traffic(count: u64, now: Timestamp) -> impl Iterator<Item = Request> {
     let apart = DAYS * 86_400_000 / count.max(1);
     let mut draw = 0x9E37_79B9_7F4A_7C15_u64;
@@ -128,7 +128,7 @@ async fn pages_answer_quickly_with_many_captures() {
             late.push(path);
         }
     }
-    // What is promised is for a machine that does nothing else.
+    // The promised time is for a machine without other work.
     if std::env::var_os(CAPTURES).is_some() {
         assert!(late.is_empty(), "slower than {PROMISED:?}: {}", late.join(", "));
     }
@@ -177,7 +177,7 @@ async fn fill_captures(gateway: &Gateway, template: &Value, captures: u64, now: 
     }
 }
 
-/// Writes the usage of the requests as a gateway would have. Gives the number of its rows by day.
+/// Writes the usage of the requests as a gateway would have. Returns the number of rows by day.
 async fn fill_usage(store: &Store, captures: u64, now: Timestamp) -> usize {
     let recent = (now - SignedDuration::from_hours(8 * 24)).as_second();
     let mut sums: HashMap<UsageKey, UsageSums> = HashMap::new();
@@ -246,7 +246,7 @@ async fn fill_busy_keys(store: &Store, now: Timestamp) {
     }
 }
 
-/// Every page that needs a session, and some views of them.
+/// Addresses of every page that needs a session, and of some of their views.
 async fn pages(gateway: &Gateway, capture: &str) -> Vec<String> {
     let admin = &gateway.admin_key;
     let newest = gateway.manage("GET", "/v1/router/replay?limit=2", admin, None).await.json();
@@ -267,7 +267,7 @@ async fn pages(gateway: &Gateway, capture: &str) -> Vec<String> {
     ];
     let of_one = format!("/console/?range=week&by=target&key={}", key_id(USERS * 2));
     let all = own.chain(views.map(str::to_owned)).chain([of_one]).collect();
-    // A gateway that has just started may still read its index.
+    // A gateway that has just started may still be reading its index.
     until("the captures", async || {
         let path = format!("/v1/router/replay/{other}");
         (gateway.manage("GET", &path, admin, None).await.status == 200).then_some(())

@@ -1,13 +1,13 @@
-//! A provider that reads requests as leniently as any does, as a model: what it could bill for the
-//! bytes that it is sent, at most. It takes any spelling of a name and of a number, and of two
-//! members of one name whichever is dearer.
+//! Model of a provider that reads requests as leniently as any real one: the most that it could
+//! bill for a body. It accepts any spelling of a name or number. If an object has a member twice,
+//! it takes the more expensive one.
 
 use rerouter::internals::dialect::Dialect;
 use rerouter::internals::dialect::endpoint::Endpoint;
 use rerouter::internals::dialect::request::ModelRequest;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// JSON with every member of an object, also those of one name.
+/// JSON that keeps every member of an object, even duplicates.
 enum Node {
     Null,
     Truth(bool),
@@ -17,36 +17,36 @@ enum Node {
     Object(Vec<(String, Node)>),
 }
 
-/// What could be billed.
+/// The most tokens that could be billed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bill {
     /// Tokens of the prompt.
     pub prompt: u64,
-    /// Tokens of all answers, and what costs as such.
+    /// Tokens of all answers, and others at the price of answers.
     pub answers: u64,
 }
 
-/// What a provider knows of its model, and does to a text.
+/// Properties of a provider's model and its tokenizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The most that a prompt may be.
+    /// Most tokens of a prompt.
     pub context: u64,
-    /// What an image takes.
+    /// Tokens of an image.
     pub image: u64,
-    /// How long an answer gets where the client sets no limit.
+    /// Most tokens of an answer if the client sets no limit.
     pub answer: u64,
-    /// Bytes of text that make a token: one is the worst that there is.
+    /// Bytes of text per token. One is the worst case.
     pub bytes_a_token: u64,
 }
 
 impl Rules {
-    /// The dearest that there are, for a model of that context.
+    /// The most expensive rules for a model with this context.
     pub fn dearest(context: u64) -> Self {
         Rules { context, image: 4_784, answer: 1_024, bytes_a_token: 1 }
     }
 }
 
-/// No provider can bill more for a body that was read than its ceiling.
+/// Asserts that no provider can bill more for this body than its ceiling.
 pub fn never_bills_more(endpoint: Endpoint, body: &[u8], request: &ModelRequest) {
     let rules = Rules::dearest(1_000_000);
     let Some(bill) = bill(endpoint, body, rules) else { return };
@@ -66,7 +66,7 @@ pub fn never_bills_more(endpoint: Endpoint, body: &[u8], request: &ModelRequest)
     );
 }
 
-/// What limits an answer, by any name under which some server takes it.
+/// Names under which servers take the limit of an answer.
 const LIMITS: [&str; 7] = [
     "max_tokens",
     "max_completion_tokens",
@@ -76,9 +76,9 @@ const LIMITS: [&str; 7] = [
     "num_predict",
     "n_predict",
 ];
-/// How many answers there are.
+/// Names of the number of answers.
 const CHOICES: [&str; 3] = ["n", "candidate_count", "num_return_sequences"];
-/// What is not in the request, or added to it, where one of these is.
+/// Members that refer to content outside the request, or add some.
 const ELSEWHERE: [&str; 10] = [
     "previous_response_id",
     "conversation",
@@ -91,28 +91,28 @@ const ELSEWHERE: [&str; 10] = [
     "mm_processor_kwargs",
     "images",
 ];
-/// The same in a part.
+/// The same for members of a part.
 const NAMED: [&str; 6] = ["file_id", "file_url", "video_url", "audio_url", "video", "min_pixels"];
-/// Where some endpoint has its prompt, or a part of it.
+/// Members with the prompt, or a part of it.
 const PROMPTS: [&str; 2] = ["messages", "input"];
 
-/// The dearest bill for a body; nothing where that is no JSON object.
+/// The most expensive bill for a body. `None` if it is not a JSON object.
 pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
     let Ok(Node::Object(members)) = serde_json::from_slice(body) else { return None };
     let mut found = Found { dialect: endpoint, ..Found::default() };
     found.request(&members);
     let images = found.images.saturating_mul(rules.image);
-    // The marks of a chat's template, for each message.
+    // A chat template adds marks for each message.
     let told = found.bytes.div_ceil(rules.bytes_a_token).saturating_add(found.messages * 5);
     let prompt = if found.elsewhere {
         rules.context
     } else {
         told.saturating_add(images).min(rules.context)
     };
-    // Some know one name alone, and some read 0 as no limit.
+    // Some servers know only one name of the limit, and some read 0 as no limit.
     let is_limited = found.has_own_limit && !found.is_unlimited;
     let limit = found.limit.unwrap_or(0).max(if is_limited { 0 } else { rules.answer });
-    // Elsewhere than in Anthropic's API some models think before what `max_tokens` limits.
+    // Outside Anthropic's API, some models think before the tokens that `max_tokens` limits.
     let thought = if is_anthropic(endpoint) {
         limit.max(found.thinking)
     } else {
@@ -129,7 +129,7 @@ pub fn bill(endpoint: Endpoint, body: &[u8], rules: Rules) -> Option<Bill> {
 
 #[derive(Default)]
 struct Found {
-    /// In whose words it is.
+    /// The endpoint whose dialect the body is in.
     dialect: Endpoint,
     limit: Option<u64>,
     has_own_limit: bool,
@@ -178,7 +178,7 @@ impl Found {
                 self.conversation(value);
             } else {
                 if is("tools") || is("functions") {
-                    // Written anew, with blanks between all that it holds.
+                    // The tools are written again, with blanks between all their values.
                     self.bytes += 2 * nodes(value);
                     self.elsewhere |= is("tools")
                         && endpoint != Endpoint::Embeddings
@@ -188,7 +188,7 @@ impl Found {
                     Node::Null | Node::Truth(false) => true,
                     Node::Text(text) => text.is_empty(),
                     Node::List(all) => all.is_empty(),
-                    // Without options there is a search all the same.
+                    // A web search without options is still a search.
                     Node::Object(members) => members.is_empty() && !is("web_search_options"),
                     _ => false,
                 };
@@ -205,7 +205,7 @@ impl Found {
         }
     }
 
-    /// The messages of a conversation.
+    /// Counts the messages of a conversation.
     fn conversation(&mut self, value: &Node) {
         let endpoint = self.dialect;
         let Node::List(all) = value else { return self.said(value) };
@@ -225,7 +225,7 @@ impl Found {
         }
     }
 
-    /// What is said: a text, or parts.
+    /// Counts content: a text, or parts.
     fn said(&mut self, value: &Node) {
         match value {
             Node::List(all) => all.iter().for_each(|value| self.said(value)),
@@ -234,7 +234,7 @@ impl Found {
         }
     }
 
-    /// A part, with the parts in it.
+    /// Counts a part, and the parts in it.
     fn part(&mut self, members: &[(String, Node)]) {
         let has_type = |text: &str| {
             members.iter().any(|(name, value)| {
@@ -260,7 +260,7 @@ impl Found {
                 self.images += 1;
             } else if is(&["input_audio"]) {
                 self.elsewhere |= is_address(value);
-                // Thirty-two tokens a second at 6 kbit/s, in base64.
+                // 32 tokens for a second of audio at 6 kbit/s, in base64.
                 self.bytes += text(value) / 31;
             } else if is(&["content"]) {
                 self.said(value);
@@ -279,12 +279,13 @@ fn is_anthropic(endpoint: Endpoint) -> bool {
     endpoint.dialect() == Dialect::Messages
 }
 
-/// Whether there is a tool that the provider runs, which adds what it finds: one of no name.
+/// Whether a tool without a name is in the list. The provider runs such tools itself, and adds what
+/// they find.
 fn runs_at_the_provider(tools: &Node) -> bool {
     match tools {
         Node::List(all) => all.iter().any(runs_at_the_provider),
         Node::Object(members) => members.iter().all(|(name, value)| match value {
-            // A function without a name is refused, and nobody runs it.
+            // A function without a name is refused, so nobody runs it.
             Node::Text(kind) if name == "type" => kind != "function" && kind != "custom",
             _ => name != "name" && name != "function",
         }),
@@ -292,7 +293,7 @@ fn runs_at_the_provider(tools: &Node) -> bool {
     }
 }
 
-/// Whether an address is there in the place of data.
+/// Whether the value has an address in place of data.
 fn is_address(value: &Node) -> bool {
     match value {
         Node::Text(text) => text.starts_with("https://"),
@@ -313,7 +314,7 @@ fn text(value: &Node) -> u64 {
     }
 }
 
-/// Whether a file is a PDF, whose pages may be any number.
+/// Whether a file is a PDF, which may have any number of pages.
 fn is_pdf(value: &Node) -> bool {
     match value {
         Node::Text(text) => data(text).starts_with("JVBERi"),
@@ -322,12 +323,12 @@ fn is_pdf(value: &Node) -> bool {
     }
 }
 
-/// What stands behind the head of a `data:` address.
+/// The data of a `data:` URL, after its head.
 fn data(text: &str) -> &str {
     text.split_once("base64,").map_or(text, |(_, data)| data)
 }
 
-/// Whether a part's value is an image, by what its file begins with.
+/// Whether a part's value is an image, by its first bytes or because it is an address.
 fn is_image_file(value: &Node) -> bool {
     match value {
         Node::Text(text) => {
@@ -342,7 +343,7 @@ fn is_image_file(value: &Node) -> bool {
     }
 }
 
-/// How many values and names it holds.
+/// Number of values and names in a value.
 fn nodes(value: &Node) -> u64 {
     match value {
         Node::List(all) => all.iter().map(nodes).sum(),
@@ -351,15 +352,15 @@ fn nodes(value: &Node) -> u64 {
     }
 }
 
-/// Whether some reader takes the name for the known one: in any case, as case is folded (`ſ` and
-/// the sign of kelvin are letters of ASCII there), in camel case, and up to the first NUL.
+/// Whether some reader takes `name` for `known`: in any case with Unicode folding (`ſ` and the
+/// kelvin sign fold to ASCII letters), in camel case, and up to the first NUL.
 fn reads(name: &str, known: &str) -> bool {
     let seen = name.split('\0').next().unwrap_or_default();
     let folded: String = seen.to_lowercase().replace('ſ', "s");
     folded == known || (seen.chars().any(char::is_uppercase) && folded == known.replace('_', ""))
 }
 
-/// A number of whatever shape: `5`, `5.0`, `5e0`, `"5"`, `[5]`, `true`.
+/// A number in any form: `5`, `5.0`, `5e0`, `"5"`, `[5]`, `true`.
 fn count(value: &Node) -> Option<u64> {
     match value {
         Node::Number(number) => Some(*number),

@@ -1,5 +1,4 @@
-//! The same names as in the gateway's library, as far as `targets.rs` uses them, without the
-//! gateway.
+//! The names of the gateway's library that `targets.rs` uses, without the gateway.
 
 pub mod internals {
     pub use rerouter_dialect::wire;

@@ -1,5 +1,5 @@
-//! What must hold of any bytes: for libFuzzer (`tests/fuzz/run`) and, over seeds and what becomes
-//! of them, for `cargo test`.
+//! Properties that hold for any bytes: for libFuzzer (`tests/fuzz/run`), and in `cargo test` over
+//! seeds and mutations of them.
 
 use std::io::Read;
 
@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 
 pub mod lenient;
 
-/// The bytes are a request's body: reading it never fails but with 400, and each edit changes what
-/// it says and nothing else.
+/// Bytes are the body of a request. Reading it fails only with 400, and each edit changes only what
+/// it should.
 pub fn edits(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     Endpoint::ALL.into_iter().for_each(|endpoint| edits_of(endpoint, &body));
@@ -38,7 +38,7 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     };
     request::last_user_text(body, &request);
     lenient::never_bills_more(endpoint, body, &request);
-    // Lone surrogates are JSON that no text can hold.
+    // A lone surrogate is valid JSON, but no `String` can hold it.
     let Ok(before) = serde_json::from_slice::<Value>(body) else { return };
     assert_eq!(before["model"].as_str(), Some(&*request.model));
 
@@ -79,7 +79,7 @@ fn edits_of(endpoint: Endpoint, body: &Bytes) {
     );
 }
 
-/// What an agent adds leaves all else as it was, or is refused with 400.
+/// What an agent adds leaves the rest unchanged, or the request is refused with 400.
 fn through_an_agent(endpoint: Endpoint, body: &Bytes, request: &ModelRequest, before: &Value) {
     let defaults = json!({"temperature": 0.5, "stop": "END", "max_tokens": 9});
     let tools = [json!({"type": "function", "function": {"name": "look"}})];
@@ -107,14 +107,14 @@ fn quoted(request: &ModelRequest) -> usize {
     Value::from(&*request.model).to_string().len()
 }
 
-/// The first byte says how the rest comes in pieces.
+/// Splits off the first byte, which is the size of pieces less one.
 fn pieces(data: &[u8]) -> Option<(usize, &[u8])> {
     let (first, rest) = data.split_first()?;
     Some((usize::from(*first) + 1, rest))
 }
 
-/// The bytes are a stream of events: however it is cut, the same events are found and counted, and
-/// nothing is lost.
+/// Bytes are a stream of events. However the stream is cut, the same events are found and counted,
+/// and nothing is lost.
 pub fn events(data: &[u8]) {
     let Some((size, stream)) = pieces(data) else { return };
     for limit in [64, 1 << 20] {
@@ -136,12 +136,12 @@ pub fn events(data: &[u8]) {
     if left.len() == stream.len() {
         assert_eq!(left, stream);
     } else {
-        // What is taken out is a usage, and it was counted.
+        // Only a usage event is removed, after it was counted.
         assert!(left.len() < stream.len() && whole.usage().is_some());
     }
 }
 
-/// What a stream says, the same however it is cut.
+/// The counts of a stream, which are the same however it is cut.
 fn counted(endpoint: Endpoint, stream: &[u8], size: usize) -> StreamTally {
     let (mut whole, mut cut) = (StreamTally::new(endpoint), StreamTally::new(endpoint));
     whole.feed(stream);
@@ -178,11 +178,11 @@ fn split(stream: &[u8], size: usize, limit: usize) -> Vec<Vec<u8>> {
     events
 }
 
-/// What a decoder may give in [`coding`].
+/// Most bytes that a decoder may return in [`coding`].
 const LIMIT: usize = 256 << 10;
 
-/// The bytes are a coded body: the same comes out however it is cut, no more than the limit, and
-/// what another reader of it finds.
+/// Bytes are a coded body. However the body is cut, the same comes out, at most the limit, and
+/// equal to the output of another decoder.
 pub fn coding(data: &[u8]) {
     let Some((size, rest)) = pieces(data) else { return };
     let Some((which, coded)) = rest.split_first() else { return };
@@ -224,9 +224,9 @@ fn decode(coding: Coding, coded: &[u8], size: usize) -> Option<Bytes> {
     Some(decoded)
 }
 
-/// The bytes are a request, the first one says of which dialect. Each dialect refuses it by a
-/// feature, or gets a request of its own that calls and offers the same tools. Written again and
-/// again, it stays as it is.
+/// The first byte is the dialect, and the rest is a request. Each other dialect refuses it because
+/// of a feature, or gets a request with the same tools and calls. Translating it again changes
+/// nothing.
 pub fn requests(data: &[u8]) {
     let Some((which, body)) = data.split_first() else { return };
     let clients = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
@@ -235,7 +235,7 @@ pub fn requests(data: &[u8]) {
     for to in Dialect::TRANSLATED {
         let Ok(there) = write_request(&request, to) else { continue };
         let text = std::str::from_utf8(&there.body).expect("what is written is text");
-        // Schemas and arguments keep their text, and so JSON that no other text could hold.
+        // Schemas and arguments keep their text, which may be JSON that no `String` can hold.
         serde_json::from_str::<&RawValue>(text).expect("what is written is JSON");
         let printable = |c: char| c.is_ascii_alphanumeric() || "_.:-?".contains(c);
         assert!(there.dropped.iter().all(|member| member.chars().all(printable)));
@@ -245,7 +245,7 @@ pub fn requests(data: &[u8]) {
         let again = read_neutral(to, &there.body)
             .unwrap_or_else(|malformed| panic!("{malformed:?} of {text}"));
         assert_eq!(tools(&request), tools(&again), "{text}");
-        // What the dialect has by default is written out the second time.
+        // Defaults of the dialect are written out the second time.
         let Ok(second) = write_request(&again, to) else { continue };
         let last = read_neutral(to, &second.body).expect("what was written is read");
         let last = write_request(&last, to).expect("what was written is written again");
@@ -253,7 +253,7 @@ pub fn requests(data: &[u8]) {
     }
 }
 
-/// The names of the tools, and of those that were called.
+/// The names of the tools, and of the tools that were called.
 fn tools(request: &Request) -> (Vec<&str>, Vec<&str>) {
     let parts = request.turns.iter().flat_map(|turn| &turn.content);
     let calls = parts.filter_map(|part| match part {
@@ -263,8 +263,8 @@ fn tools(request: &Request) -> (Vec<&str>, Vec<&str>) {
     (request.tools.iter().map(|tool| tool.name.as_str()).collect(), calls.collect())
 }
 
-/// The bytes are an answer or a stream of a provider, the second one says from which dialect to
-/// which: what a client reads of it is whole or an error, and says what the provider says.
+/// The bytes are an answer or a stream of a provider. The second byte says from which dialect it is
+/// translated to which. The client gets a complete answer or an error, with the provider's content.
 pub fn answers(data: &[u8]) {
     let Some((size, rest)) = pieces(data) else { return };
     let Some((which, body)) = rest.split_first() else { return };
@@ -298,7 +298,8 @@ fn parsed(data: &str) -> Value {
     serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"))
 }
 
-/// The length of its texts and thoughts, and the calls with a name: none without one is carried.
+/// Lengths of the texts and thoughts, and the calls with a name. Calls without a name are not
+/// translated.
 fn content(answer: &Answer) -> (usize, usize, Vec<(String, String)>) {
     let (mut texts, mut thoughts, mut calls) = (0, 0, Vec::new());
     for part in &answer.content {

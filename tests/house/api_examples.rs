@@ -1,5 +1,5 @@
-//! The examples of the API, `crates/core/src/api/examples.json`: a gateway is asked the same again,
-//! and answers alike. `docs/reference/api-examples.md` shows them.
+//! The examples of the API in `crates/core/src/api/examples.json`. The test makes the same calls to
+//! a gateway, and compares the answers. `docs/reference/api-examples.md` shows the examples.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use crate::support::gateway::{Gateway, Setup};
 
 const FILE: &str = "crates/core/src/api/examples.json";
 const PAGE: &str = "docs/reference/api-examples.md";
-/// How long an answer may change: captures are written after the answer.
+/// Time within which an answer may still change, because captures are written after the answer.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// One call: the id of its operation, its method and target, where `{name}` stands for what an
-/// earlier answer said, and its body.
+/// A call: the id of its operation, its method, its target and its body. `{name}` in the target
+/// becomes a value from an earlier answer.
 struct Call(&'static str, &'static str, &'static str, Option<Value>);
 
-/// A routing document whose rule for code has this target.
+/// A routing document. Its rule for code has this target.
 fn document(of_code: &str) -> Value {
     json!({
         "providers": { "demo": { "protocol": "mock" } },
@@ -38,7 +38,7 @@ fn document(of_code: &str) -> Value {
     })
 }
 
-/// A day with the API, in its order.
+/// The calls of the examples, in order.
 fn calls() -> Vec<Call> {
     let hello = json!([{ "role": "user", "content": "Hello!" }]);
     let chat = json!({
@@ -121,7 +121,7 @@ fn calls() -> Vec<Call> {
     ]
 }
 
-/// What later calls name: `{key}` and so on, and the secret of the key.
+/// Values for the names in later calls, such as `{key}`, and the secret of the key.
 #[derive(Default)]
 struct Said {
     key: String,
@@ -150,7 +150,7 @@ impl Said {
 
     async fn ask(&self, gateway: &Gateway, call: &Call) -> Answer {
         let Call(_, method, target, body) = call;
-        // AGENT is open, and health needs none.
+        // AGENT is open, and health takes no credential.
         let credential = match target.split('/').nth(2) {
             None | Some("agents") => None,
             Some("router") => Some(&gateway.admin_key),
@@ -166,7 +166,7 @@ impl Said {
     }
 }
 
-/// A value without what differs from run to run: ids, secrets, numbers, times.
+/// A value without parts that differ between runs: ids, secrets, numbers, times.
 fn masked(value: &Value) -> Value {
     static VARYING: LazyLock<Regex> = LazyLock::new(|| {
         let varying = r"(?x) rtr_[0-9A-Za-z]+(…\w+)? | [a-z]+_[0-9a-z]{26}
@@ -180,7 +180,7 @@ fn masked(value: &Value) -> Value {
         Value::Object(members) => {
             let mut members: Map<String, Value> =
                 members.iter().map(|(name, value)| (name.clone(), masked(value))).collect();
-            // Two latencies may be the same.
+            // Two latencies may be equal by chance.
             let field = members.get("field").and_then(Value::as_str).unwrap_or("");
             if field.starts_with("latency.") {
                 members.remove("equal");
@@ -191,7 +191,7 @@ fn masked(value: &Value) -> Value {
     }
 }
 
-/// JSON whose lines have at most 96 columns where they can; what fits stays on one line.
+/// JSON with lines of at most 96 columns if possible. Values that fit stay on one line.
 fn pretty(value: &Value, indent: usize, before: usize) -> String {
     let whole = one_line(value);
     let is_long = indent + before + whole.chars().count() > 96;

@@ -1,5 +1,5 @@
-//! README and docs: every block of commands, code or configuration is run or checked as it stands,
-//! or a comment before it says why not. The reference pages are complete.
+//! README and docs: each block of commands, code or configuration is run or checked unchanged, or a
+//! comment before it says why not. The reference pages are complete.
 //!
 //! The line before a block may be a comment:
 //!
@@ -31,7 +31,7 @@ const CHECKED: [&str; 7] = ["sh", "python", "js", "yaml", "json", "ini", "consol
 struct Block {
     line: usize,
     language: String,
-    /// The comment before it, without its marks.
+    /// The comment before the block, without its marks.
     note: String,
     text: String,
 }
@@ -109,8 +109,8 @@ fn every_block_is_run_or_checked_or_says_why_not() {
     }
 }
 
-/// The documents of the pages: where each is, whether it is a routing document, and its text, which
-/// is completed where a page shows a part.
+/// The documents in the pages: their place, whether they are routing documents, and their text. A
+/// document that a page shows only in part is completed.
 pub(crate) fn documents() -> Vec<(String, bool, String)> {
     let mut found = Vec::new();
     for page in pages() {
@@ -157,7 +157,7 @@ fn json_is_json_and_documents_are_good() {
     }
 }
 
-/// Declares the pages whose commands are run, a test each.
+/// Declares a test for each page whose commands are run.
 macro_rules! run {
     ($($name:ident $page:literal)*) => {
         const RUN: &[&str] = &[$($page),*, "docs/nodes.md"];
@@ -187,8 +187,7 @@ run! {
     the_audit_runs "docs/operate/audit.md"
 }
 
-/// Runs a page's blocks in order, in one directory, against one gateway that runs
-/// conf/routing.yaml.
+/// Runs the blocks of a page in order, in one directory, with one gateway on conf/routing.yaml.
 async fn run_page(page: &str) {
     let gateway = Setup::new(&read("conf/routing.yaml")).start().await;
     let key = gateway.create_key().await;
@@ -260,14 +259,14 @@ fn shell(program: &[&str], script: &str, gateway: &Gateway, directory: &Path) ->
     shell
 }
 
-/// What one block printed.
+/// The output of one block.
 fn section(printed: &str, block: usize) -> &str {
     let rest = printed.split_once(&format!("\n@@ {block}\n")).expect("the block ran").1;
     rest.split_once("\n@@ ").map_or(rest, |(section, _)| section)
 }
 
-/// Each line of `expected` is in `printed`, in this order, numbers and ids aside. `…` stands for
-/// any lines.
+/// Asserts that `printed` has the lines of `expected` in this order, regardless of numbers and ids.
+/// A line `…` matches any lines.
 fn check_output(place: &str, expected: &str, printed: &str) {
     let mut lines = printed.lines();
     for line in expected.lines().filter(|line| *line != "…" && !line.trim().is_empty()) {
@@ -279,7 +278,7 @@ fn check_output(place: &str, expected: &str, printed: &str) {
     }
 }
 
-/// A line without what differs from run to run: ids, revisions, numbers, widths of columns.
+/// A line without parts that differ between runs: ids, revisions, numbers, widths of columns.
 fn masked(line: &str) -> String {
     static VARYING: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"[a-z]+_[0-9a-z]{26}|\b[0-9a-f]{12}\b|[0-9]+|\s+").unwrap());
@@ -289,12 +288,12 @@ fn masked(line: &str) -> String {
     masked.into_owned()
 }
 
-/// Ends with the value.
+/// A process that is killed when the value is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -321,7 +320,7 @@ async fn two_commands_make_a_node_of_a_server() {
     let key = gateway.create_key().await;
     let script = here(&text("sh"), &gateway)
         .replace("127.0.0.1:11434", &server.address().to_string())
-        // In the shell's place, so that it ends with it.
+        // `exec` replaces the shell, so that killing the shell's process ends the node.
         .replace("\nrerouter node ", "\nexec rerouter node ");
     let scratch = tempfile::tempdir().unwrap();
     let mut shell = shell(&["bash"], &script, &gateway, scratch.path());
@@ -347,7 +346,7 @@ fn lines_are_short_and_links_lead_somewhere() {
     for page in pages() {
         let text = read(&page);
         for (at, line) in text.lines().enumerate() {
-            // The page of examples is made of JSON, whose texts cannot be broken.
+            // The page of examples is JSON, whose strings cannot be broken into lines.
             let is_table = line.starts_with('|') || page.ends_with("/api-examples.md");
             let width = line.chars().count();
             assert!(is_table || width <= 100, "{page}:{}: {width} columns", at + 1);
@@ -397,7 +396,7 @@ fn the_debian_package_has_every_page() {
     }
 }
 
-/// Differences between what there is and what a page names.
+/// Asserts that a page names exactly what exists.
 fn same(page: &str, there: &BTreeSet<String>, named: &BTreeSet<String>) {
     let missing: Vec<_> = there.difference(named).collect();
     let unknown: Vec<_> = named.difference(there).collect();
@@ -416,8 +415,8 @@ fn the_references_of_documents_have_every_key() {
     }
 }
 
-/// Holds the table between the comments `<!-- table of WHAT -->` and `<!-- end of the table -->`
-/// to the rows that the code has. Prints them, too: `--nocapture`.
+/// Asserts that the table between the comments `<!-- table of WHAT -->` and `<!-- end of the table
+/// -->` has the rows of the code. Also prints the rows, for `--nocapture`.
 #[allow(clippy::print_stderr)]
 fn hold_table(page: &str, what: &str, rows: &[String]) {
     eprintln!("{}", rows.join("\n"));
@@ -484,7 +483,7 @@ fn the_reference_of_the_api_has_every_route() {
     let output = Command::new(env!("CARGO_BIN_EXE_rerouter")).arg("openapi").output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let page = read("docs/reference/api.md");
-    // Paragraphs count as one line.
+    // Joins the lines of a paragraph.
     let page: Vec<String> = page.replace("\n`", " `").lines().map(str::to_owned).collect();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys().filter(|key| key.as_str() != "parameters")
@@ -498,7 +497,7 @@ fn the_reference_of_the_api_has_every_route() {
     }
 }
 
-/// Every option that `--help` shows of a command.
+/// Every option in a command's `--help`.
 fn options(command: &str) -> BTreeSet<String> {
     let help = Command::new(env!("CARGO_BIN_EXE_rerouter"))
         .args(command.split(' '))
@@ -514,7 +513,7 @@ fn options_in(text: &str) -> BTreeSet<String> {
     words.filter(is_option).map(str::to_owned).collect()
 }
 
-/// To put it there: `rerouter man --markdown`.
+/// `rerouter man --markdown` makes the page.
 #[test]
 fn the_reference_of_the_command_line_is_what_the_program_says() {
     let output =

@@ -1,5 +1,5 @@
-//! The documents in `conf/`, as they stand: taken without a complaint, true in what they say of
-//! defaults, and served by the real binary, whose addresses and paths come by the environment.
+//! The documents in `conf/`, unchanged: they have no problems, their comments on defaults are true,
+//! and the real binary serves them, with addresses and paths from the environment.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn text(name: &str) -> String {
     load(&conf().join(name)).unwrap().text
 }
 
-/// Every file below a directory, by its path there.
+/// Every file below a directory, by its relative path.
 fn files(dir: &Path, into: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -44,7 +44,7 @@ fn credentials(name: &str) -> Option<String> {
 fn the_documents_in_conf_are_taken_as_they_are() {
     let mut found = BTreeSet::new();
     files(&conf(), &mut found);
-    // tests/process/prometheus.rs and tests/house/schemas.rs have these.
+    // tests/process/prometheus.rs and tests/house/schemas.rs test these.
     found.retain(|name| {
         !["grafana/", "prometheus/", "schema/"].iter().any(|folder| name.starts_with(folder))
     });
@@ -86,7 +86,7 @@ fn the_documents_in_conf_are_taken_as_they_are() {
     );
 }
 
-/// What the laptop's document says is the default, as it claims.
+/// Asserts that the comments on defaults in the laptop's document are true.
 fn says_its_defaults(server: &Server, defaults: &Server) {
     assert_eq!(server.listeners[0].address, defaults.listeners[0].address);
     assert_eq!(server.listeners[0].interfaces, defaults.listeners[0].interfaces);

@@ -1,19 +1,19 @@
-//! The Rust source of the house: its files, their places, and which of them name which.
+//! The Rust files of the workspace, the room of each, and its module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The crates whose root is a room. The rooms of the others are modules of theirs.
+/// Crates whose root module is a room. In other crates, rooms are submodules.
 const ROOTED: [&str; 9] =
     ["cli", "console", "dialect", "document", "gateway", "importer", "records", "routing", "store"];
-/// Rooms that are modules of a crate whose root is another room.
+/// Rooms that are submodules of a crate whose root is another room.
 const INNER: [&str; 3] = ["mock", "server", "wire"];
 
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Rust files below a folder, build output aside.
+/// All Rust files below a folder, without build output.
 pub(crate) fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -33,7 +33,7 @@ pub(crate) fn crates() -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Every Rust file of the crates, by its place in the house: its room, and the path in there.
+/// Every Rust file of the crates, by its room and the path in that room.
 pub(crate) fn files() -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     for name in crates() {
@@ -59,8 +59,8 @@ fn below(file: &Path, folder: &Path) -> String {
     file.strip_prefix(folder).unwrap().to_str().unwrap().to_owned()
 }
 
-/// The place in the house of a file of the crate `name`; `path` is below its `src`. None for a root
-/// that only declares rooms.
+/// The room and the path in it of a file in crate `name`. `path` is below the crate's `src`. None
+/// for a root that only declares rooms.
 pub(crate) fn place(name: &str, path: &str) -> Option<String> {
     match (path, room(name, path) == name) {
         ("lib.rs", true) => Some(format!("{name}/lib.rs")),
@@ -70,7 +70,7 @@ pub(crate) fn place(name: &str, path: &str) -> Option<String> {
     }
 }
 
-/// The room of a file of the crate `name`; `path` is below its `src`.
+/// The room of a file in crate `name`. `path` is below the crate's `src`.
 pub(crate) fn room(name: &str, path: &str) -> String {
     let first = path.trim_end_matches(".rs").trim_end_matches("_tests");
     let first = first.split('/').next().unwrap();
@@ -82,7 +82,7 @@ pub(crate) fn production_of(name: &str) -> BTreeMap<String, String> {
     without_tests(crate_files(name))
 }
 
-/// The sources without test files, by their places in the house.
+/// The sources without test files, by room and path in that room.
 pub(crate) fn production() -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for name in crates() {
@@ -106,7 +106,7 @@ fn without_tests(files: BTreeMap<String, PathBuf>) -> BTreeMap<String, String> {
     all.into_iter().filter(|(path, _)| !is_test(path)).collect()
 }
 
-/// The modules with a file of their own that `source` declares under `#[cfg(test)]`.
+/// Modules under `#[cfg(test)]` in `source` that have their own file.
 fn test_modules(path: &str, source: &str) -> Vec<Vec<String>> {
     let tree = syn::parse_file(source).unwrap_or_else(|error| panic!("{path}: {error}"));
     let declared = tree.items.into_iter().filter_map(|item| match item {
@@ -121,7 +121,7 @@ fn test_modules(path: &str, source: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The file of `#[path = "file"]`.
+/// The file in an attribute `#[path = "file"]`.
 fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
     let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
     match &pair.value {
@@ -134,7 +134,7 @@ fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
     }
 }
 
-/// `#[cfg(test)]`, or the same with the feature `testing`.
+/// Whether there is a `#[cfg(test)]`, alone or with the feature `testing`.
 pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if attribute.path().is_ident("cfg") => {
@@ -145,7 +145,7 @@ pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// The module of a file, as path segments; `path` is below `src/`. Empty for the crate's root.
+/// The module path of a file, as segments. `path` is below `src/`. Empty for the crate's root.
 pub(crate) fn module_of(path: &str) -> Vec<String> {
     let mut module: Vec<String> =
         path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();

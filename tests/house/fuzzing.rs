@@ -1,5 +1,5 @@
-//! The fuzz targets over their seeds, recorded exchanges, and what becomes of both: no fuzzer is
-//! needed for that.
+//! Runs the fuzz targets on their seeds, on recorded exchanges, and on mutations of both, without a
+//! fuzzer.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -23,7 +23,7 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// The seeds, and recorded exchanges as each target takes them, as far as they are small.
+/// The seeds, and small recorded exchanges in the form that each target takes.
 fn corpus(target: &'static str) -> &'static [Vec<u8>] {
     static ALL: [OnceLock<Vec<Vec<u8>>>; 5] = [const { OnceLock::new() }; 5];
     let all = ["edits", "events", "coding", "requests", "answers"];
@@ -77,8 +77,8 @@ fn every_target_holds_over_its_seeds_and_recorded_exchanges() {
     }
 }
 
-/// What becomes of some bytes by a few changes: single ones, a piece that goes, a piece that comes
-/// twice, another's piece.
+/// Bytes after a few mutations: changed bytes, a removed piece, a repeated piece, or a piece of
+/// other bytes.
 fn changed(target: &'static str) -> impl Strategy<Value = Vec<u8>> {
     let change = (0u8..5, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>());
     let one = || any::<prop::sample::Index>().prop_map(move |at| at.get(corpus(target)).clone());

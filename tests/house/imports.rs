@@ -1,5 +1,5 @@
-//! Which files of a crate name which: paths in `use`, code, macros and attributes, followed through
-//! names that are handed on. Code under `#[cfg(test)]` is exempt.
+//! The graph of imports among files: paths in `use`, code, macros and attributes, followed through
+//! re-exports. Code under `#[cfg(test)]` is exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +9,22 @@ use super::files::{is_for_tests, module_of};
 
 pub(crate) type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// What one file says.
+/// The paths and names in one file.
 pub(crate) struct Reader<'a> {
     module: Vec<String>,
     /// The modules of the crate that have a file.
     modules: &'a BTreeSet<Vec<String>>,
-    /// Absolute paths in the crate.
+    /// Absolute paths in the crate that the file names.
     named: BTreeSet<Vec<String>>,
-    /// The same that only `pub use` names.
+    /// Absolute paths that only `pub use` names.
     handed_on: BTreeSet<Vec<String>>,
-    /// Other paths: of other crates, or beginning with a name of `imported`.
+    /// Other paths: into other crates, or those that begin with a name in `imported`.
     pub(crate) others: BTreeSet<Vec<String>>,
-    /// What `use` brings into this file, by its name there: other files may import it from here.
+    /// Paths that `use` imports, by their name in this file. Other files may import them from here.
     imported: BTreeMap<String, Vec<String>>,
-    /// Modules of which it hands on everything.
+    /// Modules that the file re-exports with `*`.
     globs: Vec<Vec<String>>,
-    /// Names of items.
+    /// Names of items that the file defines.
     items: BTreeSet<String>,
     pub(crate) public_types: Vec<String>,
 }
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         reader
     }
 
-    /// The absolute path in the crate, if it is one of the crate.
+    /// The absolute path, if the path is within the crate.
     fn absolute(&self, segments: &[String]) -> Option<Vec<String>> {
         let (mut at, mut rest) = (self.module.clone(), segments);
         match segments.first()?.as_str() {
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
         };
     }
 
-    /// Paths within the tokens of a macro or an attribute, which `syn` does not parse.
+    /// Reads paths in the tokens of a macro or an attribute, which `syn` does not parse.
     fn read_tokens(&mut self, tokens: proc_macro2::TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -213,7 +213,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 }
 
-/// All files of a crate, read.
+/// All files of a crate, parsed.
 pub(crate) struct Imports<'a> {
     files: BTreeMap<Vec<String>, &'a str>,
     read: BTreeMap<&'a str, Reader<'a>>,
@@ -233,8 +233,8 @@ impl<'a> Imports<'a> {
         }
     }
 
-    /// The file that defines what a path names; none for a module that has a file. A name that is
-    /// handed on in a circle does not compile, so each is handed on a few times at most.
+    /// The file that defines the item at `path`. None for a module with its own file. Follows at
+    /// most `steps` re-exports, so that the search ends.
     fn defined_in(&self, path: &[String], steps: usize) -> Option<&'a str> {
         let length = (0..=path.len()).rev().find(|at| self.files.contains_key(&path[..*at]))?;
         let (file, name) = (self.files[&path[..length]], path.get(length)?);
@@ -255,8 +255,7 @@ impl<'a> Imports<'a> {
         Some(found.next().unwrap_or(file))
     }
 
-    /// Which files name what which others define. What a file only hands on, it does not name;
-    /// `handing_on` counts that too.
+    /// Which files name items of which other files. Re-exports count only if `handing_on` is set.
     pub(crate) fn graph(&self, handing_on: bool) -> Graph {
         let named = |reader: &Reader<'_>| {
             let mut named = reader.named.clone();
@@ -280,13 +279,13 @@ impl<'a> Imports<'a> {
     }
 }
 
-/// The graph of one crate's files.
+/// The graph of a crate's files.
 pub(crate) fn graph(sources: &BTreeMap<String, String>, handing_on: bool) -> Graph {
     let modules = sources.keys().map(|path| module_of(path)).collect();
     Imports::read(sources, &modules).graph(handing_on)
 }
 
-/// The groups of nodes that reach each other, each sorted.
+/// The groups of nodes that reach each other, each group sorted.
 pub(crate) fn cycles(graph: &Graph) -> BTreeSet<Vec<String>> {
     let reach = |from: &str| {
         let (mut seen, mut todo) = (BTreeSet::new(), vec![from.to_owned()]);

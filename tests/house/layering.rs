@@ -1,6 +1,6 @@
-//! Rules of structure that the compiler does not check: which crate may depend on which, the order
-//! of rooms in a crate, no circle among files, and the doors within a crate. Reads the source with
-//! `syn`. Code under `#[cfg(test)]` is exempt.
+//! Structural rules that the compiler does not check: the dependencies among crates, the order of
+//! rooms in a crate, no cycle among files, and where external crates may be used. Reads the source
+//! with `syn`. Code under `#[cfg(test)]` is exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use rerouter::internals::log::target;
 use super::files::{crate_files, crates, module_of, place, production_of, room, root};
 use super::imports::{Reader, cycles, graph};
 
-/// The crates from top to bottom, each with the crates of ours that it may depend on.
+/// Our crates from top to bottom, each with those of our crates that it may depend on.
 const CRATES: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("document", &["base"]),
@@ -38,7 +38,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Other crates that only these of ours may depend on.
+/// External crates, each with the only crates of ours that may depend on it.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("pingora", &["gateway"]),
     ("pingora-proxy", &["gateway"]),
@@ -54,8 +54,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("argon2", &["access"]),
 ];
 
-/// The rooms from top to bottom. A room uses rooms of its crate that stand above its row, never one
-/// in its row or below.
+/// The rooms from top to bottom. A room uses only rooms of its crate in rows above its own.
 pub(crate) const ROWS: &[&[&str]] = &[
     &["bounds", "words"],
     &["clock", "error", "id", "interface", "money", "url"],
@@ -91,7 +90,7 @@ pub(crate) const ROWS: &[&[&str]] = &[
     &["internals"],
 ];
 
-/// What enters a crate by certain files only: a room, or one file of it.
+/// External names that only certain rooms or files may use.
 const DOORS: &[(&str, &[&str])] = &[
     ("rusqlite", &["store/sqlite"]),
     ("tokio_postgres", &["store/postgres"]),
@@ -104,7 +103,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("h2", &["gateway/http2", "gateway/http2_stream"]),
     ("ureq", &["archive/objects/client", "cli/client", "cli/node", "config/egress", "telemetry"]),
     ("std::env", &["config", "cli"]),
-    // Elsewhere the text of a panic would end up in the error that tokio returns.
+    // Other callers would put the text of a panic into the error that tokio returns.
     ("tokio::task::spawn_blocking", &["blocking"]),
 ];
 
@@ -112,7 +111,7 @@ pub(crate) fn row(room: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&room))
 }
 
-/// Arrows between rooms of the crate `name` that do not go up, and rooms without a row.
+/// Uses of rooms of crate `name` that are not in a row above, and rooms without a row.
 fn wrong_arrows(name: &str, sources: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (file, others) in graph(sources, true) {
@@ -131,7 +130,7 @@ fn wrong_arrows(name: &str, sources: &BTreeMap<String, String>) -> BTreeSet<Stri
     found
 }
 
-/// What enters a file of the crate `name` elsewhere than by its door.
+/// External names in a file of crate `name` that are allowed only elsewhere.
 fn wrong_doors(name: &str, path: &str, source: &str) -> BTreeSet<String> {
     let place = place(name, path).unwrap_or_default();
     let file = place.trim_end_matches(".rs");
@@ -214,7 +213,8 @@ fn what_has_a_door_enters_by_it() {
     assert_eq!(used.len(), DOORS.len(), "only these are used: {used:?}");
 }
 
-/// A room's `mod.rs` counts as any file. What it only hands on counts for the file that defines it.
+/// A room's `mod.rs` counts like any file. Its re-exports count for the files that define the
+/// items.
 #[test]
 fn the_files_of_a_crate_form_no_cycle() {
     let mut found = BTreeMap::new();
@@ -225,7 +225,7 @@ fn the_files_of_a_crate_form_no_cycle() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// What users filter their logs by.
+/// Users filter their logs by these names.
 #[test]
 fn a_module_logs_under_the_name_of_its_room() {
     for name in crates() {
@@ -238,7 +238,8 @@ fn a_module_logs_under_the_name_of_its_room() {
     }
 }
 
-/// Unit tests too: what the store promises is tested through its door, on every database.
+/// Includes unit tests: the store's guarantees are tested through its public API, on every
+/// database.
 #[test]
 fn only_one_folder_names_sqlite() {
     for (path, file) in crate_files("store") {
@@ -247,7 +248,8 @@ fn only_one_folder_names_sqlite() {
     }
 }
 
-/// It shows nobody more than the API does, and audits the same, because it has no other way.
+/// The console shows nobody more than the API does, and writes the same audit, because it has no
+/// other access.
 #[test]
 fn the_console_asks_the_api_only() {
     for (path, source) in production_of("console") {

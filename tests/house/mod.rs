@@ -1,20 +1,21 @@
-//! Checks of the source and of what it ships: structure, docs, schemas, examples, fuzz targets.
+//! Checks of the source and the files that ship with it: structure, docs, schemas, examples, fuzz
+//! targets.
 
 mod api_examples;
 /// README and docs: their commands, documents, links and references.
 mod docs;
 mod examples;
-/// The Rust source of the house: its files, and their places.
+/// The Rust files of the workspace, and their rooms.
 mod files;
 pub mod fuzzing;
-/// Which files of a crate name which.
+/// The graph of imports among files.
 mod imports;
-/// Which crate, room and file may use which, where other crates enter, unique type names.
+/// Dependencies among crates, rooms and files, places of external crates, and unique type names.
 mod layering;
 /// Each limit has a reason.
 mod reasons;
 mod schemas;
-/// Length and width of source files, where unit tests are, and paths that the map names.
+/// Length and width of source files, the place of unit tests, and the paths in the map.
 mod source;
-/// What is public in a crate is named by another one.
+/// Public items of a crate are used by another crate.
 mod visibility;

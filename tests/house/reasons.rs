@@ -1,17 +1,17 @@
-//! Every limit has its reason: a number or a time that is a constant of production code has a doc
-//! comment, which says what it bounds, in which unit, and why.
+//! Every limit has its reason. A constant of production code that is a number or a time has a doc
+//! comment on what it bounds, in which unit, and why.
 
 use syn::visit::{self, Visit};
 
 use super::files::{is_for_tests, production};
 
-/// Types of a number or a time.
+/// Types of numbers and times.
 const NUMBERS: [&str; 15] = [
     "Duration", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32",
     "u64", "u128", "usize",
 ];
 
-/// A number, a time, or several in a tuple or an array.
+/// Whether a type is a number, a time, or a tuple or array of them.
 fn is_number(kind: &syn::Type) -> bool {
     match kind {
         syn::Type::Path(path) => path
@@ -25,7 +25,7 @@ fn is_number(kind: &syn::Type) -> bool {
     }
 }
 
-/// Whether there is a doc comment that says something.
+/// Whether there is a doc comment with text.
 fn says_why(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::NameValue(syn::MetaNameValue {
@@ -36,7 +36,7 @@ fn says_why(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Names of the constants without a reason.
+/// Collects the names of constants without a reason.
 #[derive(Default)]
 struct Unreasoned(Vec<String>);
 

@@ -1,5 +1,5 @@
-//! The JSON Schemas of both documents, which editors use. They are made from the tables that the
-//! readers are made from.
+//! The JSON Schemas of both documents, which editors use. They and the readers of the documents
+//! come from the same tables.
 
 use regex::Regex;
 
@@ -43,7 +43,7 @@ async fn the_command_prints_them_and_init_writes_valid_documents() {
     }
 }
 
-/// Where an editor finds the schema of a document that names one.
+/// A comment in a document tells editors where its schema is.
 #[test]
 fn documents_name_schemas_that_are_there() {
     let line = Regex::new(r"(?m)^# yaml-language-server: \$schema=(\S+)$").unwrap();

@@ -1,6 +1,6 @@
-//! What readers of the source rely on: files and lines of a size to read at once, unit tests where
-//! they are looked for, and a map (`src/lib.rs`) whose paths exist and whose rooms stand in the
-//! order that `layering.rs` checks.
+//! Properties of the source that help its readers: limits on the length of files and lines, unit
+//! tests in the expected places, and a map (`src/lib.rs`) with existing paths and the order of
+//! rooms that `layering.rs` checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,18 +8,18 @@ use std::path::PathBuf;
 use super::files::{files, production, root, rust_files};
 use super::layering::row;
 
-/// Lines of a production file, its inline tests aside.
+/// Most lines of a production file, without inline tests.
 const LINES: usize = 500;
-/// Lines of a file of unit tests. A scenario more is cheap to skip, so it may be longer.
+/// Most lines of a file of unit tests. It may be longer, because readers can skip scenarios.
 const TEST_LINES: usize = 600;
-/// Columns of a line. `rustfmt` wraps code, and leaves comments, strings and tables as they are.
+/// Most columns of a line. `rustfmt` wraps code, but not comments, strings and tables.
 const COLUMNS: usize = 100;
 
-/// Lines of an inline module of tests; a longer one has a file of its own.
+/// Most lines of an inline test module. A longer one must have its own file.
 const INLINE_TESTS: usize = 100;
 
-/// Lines of production code and lines of inline tests. Inline test modules start at the left
-/// margin and end with a brace there.
+/// Numbers of lines of production code and of inline tests. An inline test module starts at the
+/// left margin, and its closing brace is there too.
 fn split_lines(source: &str) -> (usize, usize) {
     let (mut production, mut tests, mut inside, mut before) = (0, 0, false, "");
     for line in source.lines() {
@@ -85,7 +85,7 @@ fn unit_tests_are_where_readers_look_for_them() {
     }
 }
 
-/// Files with a line that is too wide, with the number of such lines.
+/// Files with lines that are too wide, and the number of such lines.
 fn wide(folder: &str) -> BTreeMap<PathBuf, usize> {
     let wide = |line: &&str| line.chars().count() > COLUMNS;
     let count =
@@ -104,16 +104,16 @@ fn no_line_is_wider_than_the_limit() {
     assert!(files.is_empty(), "lines over {COLUMNS} columns: {files:?}");
 }
 
-/// The documentation of the crate, without the code below it.
+/// The doc comment of the crate, without the code below it.
 fn map() -> String {
     let text = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let lines = text.lines().take_while(|line| line.starts_with("//!"));
     lines.map(|line| format!("{}\n", line.trim_start_matches("//!").trim_start())).collect()
 }
 
-/// Words of the map that look like the path of a file or folder.
+/// Words of the map that look like paths of files or folders.
 fn paths(map: &str) -> BTreeSet<&str> {
-    // `agent/…` is the beginning of a model's name.
+    // `agent/…` is the prefix of a model name, not a path.
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./…".contains(c);
     map.split(|c: char| !is_path(c))
         .map(|word| word.trim_end_matches('.'))
@@ -128,7 +128,7 @@ fn paths(map: &str) -> BTreeSet<&str> {
 fn every_path_on_the_map_exists() {
     let map = map();
     let (paths, files) = (paths(&map), files());
-    // A file that is no source stands beside one.
+    // Assets count only next to a source file.
     let is_asset = |path: &str| {
         let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
         files.iter().any(|(place, file)| {
@@ -140,7 +140,7 @@ fn every_path_on_the_map_exists() {
     let missing: Vec<_> = paths
         .into_iter()
         .filter(|path| {
-            // The walk through a request names the files of `gateway/` without their folder.
+            // The section on one request names files of `gateway/` without the folder.
             let places = [(*path).to_owned(), format!("gateway/{path}")];
             let known = places.iter().any(|place| {
                 let folder = |file: &String| place.ends_with('/') && file.starts_with(place);

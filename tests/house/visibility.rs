@@ -1,5 +1,5 @@
-//! What is public in a crate is named by another one, or part of what is. Only names are compared:
-//! a common one, such as `new`, counts as named.
+//! A public item of a crate is named by another crate, or is part of such an item. The test
+//! compares only names, so a common name such as `new` counts as used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ fn is_public(visibility: &syn::Visibility) -> bool {
     matches!(visibility, syn::Visibility::Public(_))
 }
 
-/// What one file makes public, and what that names.
+/// The public items of a file, and the names in their declarations.
 #[derive(Default)]
 struct Surface {
     public: BTreeSet<String>,
@@ -120,7 +120,7 @@ impl<'ast> Visit<'ast> for Surface {
             return;
         }
         if item.trait_.is_some() {
-            // What it names is as public as its trait.
+            // Names in an implementation of a trait are as public as the trait.
             return self.part(|own| visit::visit_item_impl(own, item));
         }
         for part in &item.items {
@@ -138,7 +138,7 @@ impl<'ast> Visit<'ast> for Surface {
         }
     }
 
-    /// What an exported macro names is used where the macro is.
+    /// Names in an exported macro are used wherever the macro is.
     fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
         if item.attrs.iter().any(|attribute| attribute.path().is_ident("macro_export")) {
             let text = item.mac.tokens.to_string();
@@ -148,7 +148,7 @@ impl<'ast> Visit<'ast> for Surface {
     }
 }
 
-/// The words of all Rust files outside of one crate, comments aside.
+/// The words in all Rust files outside of each crate, without comments.
 fn words_outside() -> BTreeMap<String, BTreeSet<String>> {
     let words = |file: &std::path::PathBuf| -> BTreeSet<String> {
         let text = std::fs::read_to_string(file).unwrap();

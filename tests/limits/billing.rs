@@ -1,5 +1,5 @@
-//! What evaluations say of costs is what was billed: over random traffic with every end that a
-//! request can have, through a gateway whose clock is the test's, so that it lasts for days.
+//! Costs in evaluations equal the billed costs, for random traffic with every outcome that a
+//! request can have. The gateway's clock belongs to the test, so the traffic covers days.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::support::documents::provider;
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 use crate::support::{count, until};
 
-/// Prices of a million tokens in ten-thousandths of a dollar: input, cached input, output.
+/// Prices in ten-thousandths of a dollar per million tokens: input, cached input, output.
 type Prices = [u64; 3];
 
-/// The same draws for the same seed.
+/// Random numbers, which are the same for the same seed.
 struct Draws(u64);
 
 impl Draws {
@@ -32,7 +32,7 @@ impl Draws {
         words[usize::try_from(self.below(words.len() as u64)).unwrap()]
     }
 
-    /// How a provider is to end a request: mostly well.
+    /// Draws how a provider ends a request. Most ends are good.
     fn end(&mut self) -> String {
         match self.below(10) {
             0..=4 => format!(
@@ -49,7 +49,7 @@ impl Draws {
     }
 }
 
-/// A document under which `first` comes first for two requests of three, at these prices.
+/// A document in which `first` has the highest weight, with these prices.
 fn document(url: &str, first: &str, small: Prices, large: Prices) -> String {
     let price = |[input, cached, output]: Prices| {
         let text = |price: u64| format!("{}.{:04}", price / 10_000, price % 10_000);
@@ -86,7 +86,7 @@ const SMALL: Prices = [1_500, 375, 6_003];
 const LARGE: Prices = [12_345, 12_345, 75_000];
 const CLAUDE: Prices = [30_000, 3_000, 150_000];
 
-/// What the request has this provider do, as its text says: `a=…;b=…`.
+/// The end that a request's text asks of this provider. The text begins with `a=…;b=…`.
 fn end_of(text: &str, provider: &str) -> String {
     let ends = text
         .split_whitespace()
@@ -97,14 +97,14 @@ fn end_of(text: &str, provider: &str) -> String {
     ends.unwrap_or("usage-7-3-0").to_owned()
 }
 
-/// What a provider says that it used: prompt, cached, completion.
+/// The usage that a provider reports: prompt, cached, completion.
 fn told(end: &str) -> Option<[u64; 3]> {
     let mut counts = end.strip_prefix("usage-")?.split('-').map(|count| count.parse().unwrap());
     let (prompt, completion, cached) = (counts.next()?, counts.next()?, counts.next()?);
     Some([prompt, cached, completion])
 }
 
-/// All providers in one: `model` says who is asked.
+/// Answers as any of the providers, according to `model`.
 fn answer(received: &Received) -> Vec<Step> {
     let body = received.json();
     if received.target.ends_with("/count_tokens") {
@@ -150,7 +150,7 @@ fn answer(received: &Received) -> Vec<Step> {
                 Step::Cut,
             ]
         }
-        // An error before anything was said, although tokens were counted by then.
+        // An error before any content, although the provider has counted tokens.
         (None, "early") if streams => {
             let counted = json!({
                 "id": "x", "choices": [],
@@ -222,10 +222,10 @@ struct World {
     key: String,
     limited: String,
     draws: Draws,
-    /// Every request that was sent, and replays of some.
+    /// Ids of every request that was sent.
     ids: Vec<String>,
     replays: u64,
-    // Kept so that it goes on answering.
+    // Kept so that the provider stays up.
     _provider: Provider,
     url: String,
 }
@@ -290,7 +290,7 @@ impl World {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
-    /// One request, whatever becomes of it.
+    /// Sends a request, with any outcome.
     async fn ask(&mut self) {
         let (a, b, n, s) = (self.draws.end(), self.draws.end(), self.draws.end(), self.draws.end());
         let (words, streams) = (
@@ -347,7 +347,7 @@ impl World {
         self.ids.push(answer.request_id());
     }
 
-    /// A client that goes away in the middle of its answer.
+    /// A client that disconnects in the middle of its answer.
     async fn leave(&mut self, body: &Value) {
         let (host, bearer) = (self.host.address(), format!("Bearer {}", self.key));
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -368,7 +368,7 @@ impl World {
         connection.abandon();
     }
 
-    /// Traffic of so many requests, minutes apart.
+    /// Sends this many requests, minutes apart, and a few replays.
     async fn traffic(&mut self, requests: u64) {
         for _ in 0..requests {
             self.ask().await;
@@ -383,8 +383,7 @@ impl World {
         }
     }
 
-    /// The captures of all that was sent, once they are there: whatever ends a request has been
-    /// counted then.
+    /// The captures of all requests, once they exist. By then each request has been counted.
     async fn captures(&self) -> Vec<Value> {
         let mut captures = Vec::new();
         for id in &self.ids {
@@ -409,8 +408,8 @@ impl World {
         answer.json()
     }
 
-    /// The live document on a span of days: with either baseline it costs what it cost, which is
-    /// what usage says.
+    /// Evaluates the live document on a span of days. With either baseline, the cost must be the
+    /// billed cost in usage.
     async fn costs_what_it_cost(&self, span: Option<(&str, &str)>, captures: &[&Value]) {
         let (filter, query) = match span {
             None => (json!({}), String::new()),
@@ -472,13 +471,13 @@ fn decided(captures: &[&Value]) -> u64 {
     captures.iter().filter(|capture| !capture["decision"].is_null()).count() as u64
 }
 
-/// Whether a whole answer does not say what it used.
+/// Whether a successful answer has no usage.
 fn tells_no_usage(capture: &Value) -> bool {
     let good = capture["state"] == "completed" && capture["status"] == 200;
     good && capture["usage"].is_null() && capture["endpoint"] != "messages.count_tokens"
 }
 
-/// What tokens cost at a target, in nano-dollars, by whole numbers alone.
+/// The cost of tokens at a target in nano-dollars, calculated with integers only.
 fn priced(target: &str, usage: &Value, small: Prices, large: Prices) -> Option<u64> {
     let [input, cached_input, output] = match target {
         "a/small" => small,
@@ -498,7 +497,8 @@ fn target(of: &Value) -> String {
     format!("{}/{}", of["provider"].as_str().unwrap_or("-"), of["model"].as_str().unwrap_or("-"))
 }
 
-/// What providers told is in the captures, at the prices of then, and nothing is billed without it.
+/// Asserts that a capture has the usage that its provider reported, with the prices of its time,
+/// and that nothing is billed without usage.
 fn check(capture: &Value, small: Prices, large: Prices) {
     let (served, usage) = (target(&capture["served"]), &capture["usage"]);
     let asked: Value = serde_json::from_str(capture["request"]["body"].as_str().unwrap()).unwrap();
@@ -510,7 +510,7 @@ fn check(capture: &Value, small: Prices, large: Prices) {
         return;
     }
     let end = end_of(text, served.split('/').next().unwrap());
-    // Where nobody else is left to try, the error that comes within the answer is the answer.
+    // If no target is left to try, an error inside the answer becomes the answer.
     let counts = if end == "early" { Some([900, 0, 0]) } else { told(&end) };
     if let Some([prompt, cached, completion]) = counts {
         let expected = [Some(prompt), Some(cached).filter(|_| end != "early"), Some(completion)];
@@ -537,7 +537,7 @@ async fn what_evaluations_say_of_costs_is_what_was_billed() {
     first.iter().for_each(|capture| check(capture, SMALL, LARGE));
     world.costs_what_it_cost(None, &first.iter().collect::<Vec<_>>()).await;
 
-    // Another document, at other prices, from the next day on.
+    // From the next day on, another document with other prices is live.
     let noon = |at: Timestamp| at.to_string().get(..10).unwrap().to_owned();
     world.clock.advance(Duration::from_secs(86_400));
     let until_midnight = 86_400 - world.clock.now().as_second() % 86_400;
@@ -566,7 +566,7 @@ async fn what_evaluations_say_of_costs_is_what_was_billed() {
         world.replays
     );
 
-    // Whatever is live since: what was decided then cost what was billed then, each day.
+    // Whatever is live now, the captures of each day cost what was billed that day.
     let mut days: Vec<&str> = all
         .iter()
         .map(|capture| capture["created_at"].as_str().unwrap().get(..10).unwrap())
@@ -592,7 +592,7 @@ async fn what_evaluations_say_of_costs_is_what_was_billed() {
     }
     assert_eq!(sum, billed(json!({}), String::new()).await);
 
-    // Another document: what changes is priced by it, what does not costs what it cost.
+    // Under another document, requests that move are priced by it, and others cost what they did.
     let (cheap, dear) = ([5_000, 5_000, 5_000], [77, 77, 777_777]);
     let candidate = document(&world.url, "b/large", cheap, dear)
         .replace("{ target: a/small, weight: 1 }, ", "")

@@ -1,4 +1,4 @@
-//! Limits that explain themselves: what a refusal says, what is left as headers and keys tell it,
+//! Limits explain themselves: the text of refusals, the remaining amounts in headers and keys,
 //! first requests on small budgets, and refusals that cost nothing.
 
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{envelope, until};
 
 const KEYS: &str = "/v1/router/keys";
-/// A hundredth of a cent a token of an answer, a tenth of that for the prompt. The scripted answer
-/// of 7 and 3 tokens costs 0.00037 USD; an answer of 1,024 tokens would cost more than 0.1.
+/// A token of an answer costs a hundredth of a cent, and a token of a prompt a tenth of that. The
+/// scripted answer of 7 and 3 tokens costs 0.00037 USD. An answer of 1,024 tokens would cost more
+/// than 0.1 USD.
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 10, output_per_mtok: 100 }\n";
 const COST: f64 = 0.000_37;
-/// Says nothing of `max_tokens`.
+/// A request without `max_tokens`.
 const OPEN: &[u8] = br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}]}"#;
-/// Reserves its prompt and three tokens.
+/// A request that reserves its prompt and three tokens.
 const SHORT: &[u8] =
     br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
-/// Reserves 0.1 USD and its prompt.
+/// A request that reserves its prompt and 0.1 USD for the answer.
 const LONG: &[u8] =
     br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":1000}"#;
 
@@ -34,7 +35,7 @@ async fn key(gateway: &Gateway, maker: &str, body: Value) -> Key {
     gateway.make_key(KEYS, maker, &body).await
 }
 
-/// What the key's record says is left.
+/// The usage in the key's record.
 async fn usage(gateway: &Gateway, key: &Key) -> Value {
     let shown =
         gateway.manage("GET", &format!("{KEYS}/{}", key.id), &gateway.admin_key, None).await;
@@ -49,7 +50,7 @@ fn message(answer: &Answer) -> String {
         .to_owned()
 }
 
-/// The number of a header, without a unit.
+/// The number in a header, without its unit.
 fn number(answer: &Answer, name: &str) -> f64 {
     let text = answer.header(name).unwrap_or_else(|| panic!("no {name}: {answer:?}"));
     text.parse().unwrap_or_else(|_| panic!("{name}: {text}"))
@@ -59,7 +60,7 @@ fn near(a: f64, b: f64) -> bool {
     (a - b).abs() < 1e-9
 }
 
-/// The sum that stands before these words of a message.
+/// The number before these words in a message.
 fn sum_before(text: &str, words: &str) -> f64 {
     let before = text.split(words).next().filter(|before| before.len() < text.len());
     let before = before.unwrap_or_else(|| panic!("no {words:?} in {text}"));
@@ -71,7 +72,7 @@ fn sum_before(text: &str, words: &str) -> f64 {
         .unwrap_or_else(|_| panic!("no sum before {words:?} in {text}"))
 }
 
-/// A provider whose answers wait for the test.
+/// A provider whose answers wait until the test opens a gate.
 async fn waiting() -> (Provider, Arc<Notify>) {
     let gate = Arc::new(Notify::new());
     let waits = Arc::clone(&gate);
@@ -110,7 +111,7 @@ async fn a_refusal_by_a_budget_names_what_is_spent_reserved_and_needed() {
         gate.notify_waiters();
         envelope::openai(&refused, 429, "rate_limit_error", Some("insufficient_quota"));
         assert_eq!(refused.header("x-should-retry"), Some("false"));
-        // Until the day ends.
+        // The wait lasts until the end of the day.
         let left = 86_400 - now.as_second().rem_euclid(86_400);
         let wait = number(&refused, "retry-after") as i64;
         assert!(
@@ -164,7 +165,8 @@ async fn a_refusal_says_whose_limit_it_is_and_no_id() {
     let budget = json!({"budget": {"usd": 0.04, "per": "day"}});
     let above = key(&gateway, &admin, json!({"scopes": scopes, "limits": budget})).await;
     let below = key(&gateway, &above.secret, json!({"limits": {"rpm": 50}})).await;
-    // What it has of the key above is its own limit too; spent below, the one above has less.
+    // A limit from the parent key counts as the key's own. After usage by a sibling, the parent has
+    // less left.
     let beside = key(&gateway, &above.secret, json!({})).await;
     assert_eq!(gateway.chat(&beside, SHORT).await.status, 200);
     let of_user = key(&gateway, &admin, json!({"owner": ann})).await;
@@ -186,7 +188,7 @@ async fn a_refusal_says_whose_limit_it_is_and_no_id() {
         .checked_add(jiff::SignedDuration::from_secs(wait))
         .unwrap()
         .to_zoned(jiff::tz::TimeZone::UTC);
-    // The first of a month, by some seconds.
+    // The start of a month, give or take some seconds.
     assert!(
         (then.day() == 1 && then.hour() == 0)
             || (then.tomorrow().unwrap().day() == 1 && then.hour() == 23),
@@ -239,7 +241,7 @@ async fn other_limits_explain_themselves_too() {
         assert!(text.contains("would reserve 10"), "{text}");
         gate.notify_waiters();
     });
-    // Reserves more than the key has in a minute.
+    // The request reserves more than the key has in a minute.
     let never = gateway.chat(&gateway.limited_key(json!({"tpm": 500})).await, OPEN).await;
     let text = message(&never);
     assert!(
@@ -252,7 +254,7 @@ async fn other_limits_explain_themselves_too() {
     assert_eq!(gateway.chat(&key, SHORT).await.status, 200);
     let text = message(&gateway.chat(&key, SHORT).await);
     assert!(text.contains("your key, 1 request a minute") && text.contains("1 is used"), "{text}");
-    // A price is missing: whose budget asks for it is said.
+    // If a price is missing, the refusal says whose budget needs it.
     let bare = Gateway::start(&in_order(&[("a", &quick.url())], "")).await;
     let refused = bare
         .chat(&bare.limited_key(json!({"budget": {"usd": 5, "per": "day"}})).await, SHORT)
@@ -276,7 +278,7 @@ async fn a_refusal_draws_on_no_other_limit() {
         (&untouched["requests"]["remaining"], &untouched["tokens"]["remaining"]),
         (&json!(2), &json!(5000))
     );
-    // More often than the minute has requests: each time it is the budget that refuses.
+    // More tries than requests per minute: the budget refuses each of them.
     for round in 0..4 {
         let refused = gateway.chat(&key, LONG).await;
         envelope::openai(&refused, 429, "rate_limit_error", Some("insufficient_quota"));
@@ -284,7 +286,7 @@ async fn a_refusal_draws_on_no_other_limit() {
         assert_eq!(number(&refused, "x-ratelimit-remaining-tokens"), 5000.0, "round {round}");
         assert_eq!(number(&refused, "x-ratelimit-remaining-budget"), 0.05, "round {round}");
     }
-    // What time alone changes is left out.
+    // Leaves out what changes only with time.
     let left = async || {
         let mut left = usage(&gateway, &key).await;
         left["requests"]["resets_at"] = Value::Null;
@@ -299,7 +301,7 @@ async fn a_refusal_draws_on_no_other_limit() {
             (&json!(1), &json!(1))
         );
         for _ in 0..4 {
-            // Too many at once.
+            // Too many concurrent requests.
             assert_eq!(gateway.chat(&key, SHORT).await.status, 429);
         }
         let after = left().await;
@@ -315,7 +317,7 @@ async fn a_refusal_draws_on_no_other_limit() {
     let (before, used) = left().await;
     assert!(near(before["budget"]["spent_usd"].as_f64().unwrap(), 2.0 * COST), "{before}");
     for _ in 0..4 {
-        // None left in the minute.
+        // No requests are left in this minute.
         let refused = gateway.chat(&key, SHORT).await;
         envelope::openai(&refused, 429, "rate_limit_error", Some("rate_limit_exceeded"));
         assert!(number(&refused, "retry-after") > 1.0, "{refused:?}");
@@ -323,7 +325,7 @@ async fn a_refusal_draws_on_no_other_limit() {
     let after = left().await;
     assert!(after.0 == before && after.1 <= used, "{after:?} {before} {used}");
     assert_eq!(provider.count(), 2);
-    // A name that leads nowhere is asked of nobody.
+    // A name without a target reaches no provider.
     let key = gateway.limited_key(json!({"rpm": 1})).await;
     for _ in 0..3 {
         assert_eq!(gateway.chat(&key, br#"{"model":"nothing","messages":[]}"#).await.status, 404);
@@ -344,7 +346,7 @@ async fn a_fresh_budget_takes_a_first_small_request_and_its_overdraft_is_charged
     .await;
     let mut gateway = over(&provider).await;
     let key = gateway.limited_key(json!({"budget": {"usd": 0.01, "per": "day"}})).await;
-    // The reserve of 1,024 tokens would be ten times the budget.
+    // A reserve of 1,024 tokens would be ten times the budget.
     for n in 1..=3 {
         let answer = gateway.chat(&key, OPEN).await;
         assert_eq!(
@@ -360,7 +362,7 @@ async fn a_fresh_budget_takes_a_first_small_request_and_its_overdraft_is_charged
         );
         assert_eq!(shown["budget"]["reserved_usd"], 0.0, "{shown}");
     }
-    // This one generates more than was left: it is answered, and charged.
+    // This answer has more tokens than were left. It is answered and charged.
     assert_eq!(gateway.chat(&key, OPEN).await.status, 200);
     let budget = usage(&gateway, &key).await["budget"].clone();
     assert!(near(budget["spent_usd"].as_f64().unwrap(), 3.0 * COST + 0.040_07), "{budget}");
@@ -429,7 +431,7 @@ async fn what_remains_is_shown_of_live_keys_to_those_who_may_see_them() {
     assert_eq!(usage(&gateway, &free).await, nothing);
     let key = gateway.limited_key(json!({"rpm": 60, "budget": {"usd": 1, "per": "month"}})).await;
     assert_eq!(gateway.chat(&key, SHORT).await.status, 200);
-    // The key itself, too.
+    // The key's own record shows the same.
     let own = gateway.manage("GET", &format!("{KEYS}/{}", key.id), &key.secret, None).await.json();
     let requests = &own["usage"]["requests"];
     assert_eq!(
@@ -477,7 +479,7 @@ async fn a_translated_request_reserves_the_limit_that_it_asks_for() {
     let document = crate::translation::dialects::document(&[("a", "anthropic", &claude.url())]);
     let (gateway, _) = crate::translation::dialects::gateway(&document).await;
     let key = gateway.limited_key(json!({"budget": {"usd": 1, "per": "day"}})).await;
-    // Ten dollars a million tokens of an answer.
+    // A token of an answer costs ten dollars per million.
     for (body, limit, reserved) in [(OPEN, 8_192, 0.081_92), (LONG, 1_000, 0.01)] {
         let before = usage(&gateway, &key).await["budget"]["spent_usd"].as_f64().unwrap();
         let answer = gateway.chat(&key, body).await;

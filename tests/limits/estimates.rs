@@ -1,5 +1,5 @@
-//! How near the estimate of a prompt is to what providers counted, over the recorded exchanges,
-//! printed by host; and how it learns from live requests.
+//! Compares estimates of prompts with the counts of providers over the recorded exchanges, and
+//! prints the result by host. Also tests how estimates learn from live requests.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::support::gateway::Setup;
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::recorded;
 
-/// Whether the prompt is text alone, and none of it the provider's own: no images or files, no
-/// tools that it runs itself.
+/// Whether the prompt is only text from the client: no images or files, and no tools that the
+/// provider runs itself.
 fn is_text(request: &Value) -> bool {
     let all = |list: &Value, kinds: &[&str]| {
         list.as_array().is_none_or(|list| {
             list.iter().all(|item| kinds.iter().any(|kind| item["type"] == *kind))
         })
     };
-    // What only the provider holds it counts alone.
+    // Only the provider can count content that it stores itself.
     let alone = ["previous_response_id", "conversation", "mcp_servers", "container"]
         .iter()
         .all(|name| request[name].is_null());
@@ -40,7 +40,7 @@ fn is_text(request: &Value) -> bool {
         && request["tools"].as_array().is_none_or(|tools| tools.iter().all(own))
 }
 
-/// One prompt: its host, what was counted, and what was estimated.
+/// A prompt: its host, the provider's count, and the estimate.
 struct Prompt {
     host: String,
     counted: f64,
@@ -119,7 +119,7 @@ async fn an_estimate_learns_from_live_requests_only_and_what_was_decided_stays_e
     let estimate = request::read_request(body("auto").as_bytes(), Endpoint::ChatCompletions)
         .unwrap()
         .prompt_tokens;
-    // What a live request is said to have had is half of it; what a reroute had, much more.
+    // Live requests report half of the estimate, and reroutes report four times as much.
     let counting = |share: f64| {
         let mut answer = scripted::completion_body("well");
         answer["usage"]["prompt_tokens"] = json!((estimate as f64 * share) as u64);
@@ -167,7 +167,7 @@ async fn an_estimate_learns_from_live_requests_only_and_what_was_decided_stays_e
     }
     let (_, learnt) = ask("auto").await;
     assert!(learnt.0 == "default" && learnt.1 < estimate, "{learnt:?}");
-    // A name for which nothing was run again has learnt the same.
+    // Another name, without any reroute, has learnt the same.
     ask("twin").await;
     assert_eq!(ask("twin").await.1, learnt);
     for asked in [json!({}), json!({ "baseline": "current" })] {

@@ -1,4 +1,4 @@
-//! What requests may use and what they cost: rates, budgets, counts of tokens, prices.
+//! What requests may use, and what they cost: rates, budgets, token counts, prices.
 
 mod billing;
 mod budgets;

@@ -1,5 +1,5 @@
-//! The shipped prices: cost and budgets on the first day, a document's own prices before them, and
-//! what is said of them.
+//! The shipped prices: costs and budgets without configuration, prices in the document, which take
+//! precedence, and messages about prices.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,8 +11,8 @@ use crate::support::documents::chat_body;
 use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider};
 
-/// A preset at a scripted provider, a provider of the same protocol that nobody knows, and the
-/// given entries of `models` and other keys.
+/// A document with a preset at a scripted provider, an unknown provider of the same protocol, and
+/// the given entries of `models` and other keys.
 fn document(provider: &Provider, models: &str, more: &str) -> String {
     let root = format!("http://{}", provider.address());
     format!(
@@ -25,7 +25,8 @@ fn document(provider: &Provider, models: &str, more: &str) -> String {
     )
 }
 
-/// A million prompt tokens, 400,000 of them cached, and 100,000 of the answer.
+/// A provider that reports a million prompt tokens, 400,000 of them cached, and 100,000 answer
+/// tokens.
 async fn provider() -> Provider {
     let mut body = scripted::completion_body("well");
     body["usage"] = json!({
@@ -41,7 +42,7 @@ async fn cost(gateway: &Gateway, key: &Key, model: &str) -> Value {
     gateway.capture(&answer.request_id()).await["cost_usd"].clone()
 }
 
-/// A chat by a key with a budget of `usd` a day.
+/// Sends a chat with a new key, whose budget is `usd` a day.
 async fn within(gateway: &Gateway, usd: f64, model: &str) -> Answer {
     let body = json!({ "limits": { "budget": { "usd": usd, "per": "day" } } });
     let made = gateway.manage("POST", "/v1/router/keys", &gateway.admin_key, Some(&body)).await;
@@ -58,14 +59,14 @@ async fn known_models_have_a_cost_and_budgets_on_the_first_day() {
     let gateway =
         Setup::new(&document(&provider, "\"openai/*\": {}, \"other/*\": {}", "")).start().await;
     let key = gateway.create_key().await;
-    // gpt-5-mini: 0.25 in, 0.025 cached, 2 out.
+    // gpt-5-mini costs 0.25 in, 0.025 cached, 2 out.
     let mini = 0.6 * 0.25 + 0.4 * 0.025 + 0.1 * 2.0;
     let known = cost(&gateway, &key, "auto").await.as_f64().unwrap();
     assert!((known - mini).abs() < 1e-9, "{known}");
-    // By its name under a pattern, too: 0.05 in, 0.005 cached, 0.4 out.
+    // A name that matches a pattern has prices too: 0.05 in, 0.005 cached, 0.4 out.
     let nano = cost(&gateway, &key, "openai/gpt-5-nano").await.as_f64().unwrap();
     assert!((nano - mini / 5.0).abs() < 1e-9, "{nano}");
-    // Neither an unknown model nor an unknown host is guessed.
+    // Prices of an unknown model or host are not guessed.
     assert_eq!(cost(&gateway, &key, "openai/gpt-5-nano-2099").await, Value::Null);
     assert_eq!(cost(&gateway, &key, "other/gpt-5-mini").await, Value::Null);
     for (usd, model, status) in
@@ -74,7 +75,7 @@ async fn known_models_have_a_cost_and_budgets_on_the_first_day() {
         let answer = within(&gateway, usd, model).await;
         assert_eq!(answer.status, status, "{usd} {model}: {}", answer.text());
     }
-    // What the list knows of a model is in its plan: gpt-5-nano does not hear.
+    // Plans use the capabilities in the list of models: gpt-5-nano takes no audio.
     let audio = concat!(
         r#"{"model":"openai/gpt-5-nano","messages":[{"role":"user","#,
         r#""content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]}]}"#,
@@ -82,7 +83,7 @@ async fn known_models_have_a_cost_and_budgets_on_the_first_day() {
     let refused = gateway.chat(&key, audio.as_bytes()).await;
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert!(refused.text().contains("openai/gpt-5-nano: capability"), "{}", refused.text());
-    // Known names under the pattern are listed; those of an unknown provider are not.
+    // Known names that match the pattern are listed, but not those of an unknown provider.
     let bearer = format!("Bearer {}", key.secret);
     let list = gateway.send("GET", "/v1/models", &[("authorization", &bearer)], None).await.json();
     let ids: Vec<&str> = list["data"]
@@ -103,9 +104,9 @@ async fn a_document_s_own_prices_win_together_and_all_can_be_left_out() {
         \"openai/gpt-5-n*\": { context: 100000 }";
     let gateway = Setup::new(&document(&provider, own, "")).start().await;
     let key = gateway.create_key().await;
-    // No cached price from another list: cached tokens cost as the others.
+    // No cached price comes from the shipped list, so cached tokens cost the full price.
     assert_eq!(cost(&gateway, &key, "auto").await, json!(1.1));
-    // A context of one's own leaves the prices as they are.
+    // A `context` in the document leaves the shipped prices in place.
     assert!(cost(&gateway, &key, "openai/gpt-5-nano").await.is_number());
 
     let gateway = Setup::new(&document(&provider, "", "prices: none\n")).start().await;
@@ -135,7 +136,7 @@ async fn the_models_that_claude_code_asks_for_are_within_a_budget() {
     let key = gateway.limited_key(budget).await;
     let bearer = format!("Bearer {}", key.secret);
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    // Those that docs/clients.md and docs/from-litellm.md name, and what its versions ask for.
+    // Models in docs/clients.md and docs/from-litellm.md, and a dated version.
     for model in ["claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "claude-haiku-4-5"] {
         let body = json!({
             "model": model, "max_tokens": 32_000,
@@ -193,7 +194,7 @@ fn a_model_that_may_be_misspelt_is_told_with_what_was_meant() {
     let told = String::from_utf8(check.output().unwrap().stderr).unwrap();
     let meant = "(did you mean `gpt-5-mini`? Else write models: { openai/gpt-5-mni: {";
     assert!(told.contains(meant), "{told}");
-    // Another number is a newer model, and of other providers no names are known.
+    // A name with another number is a newer model. For other providers, no names are known.
     assert_eq!(told.matches("no price is known").count(), 3, "{told}");
     assert_eq!(told.matches("did you mean").count(), 1, "{told}");
 }

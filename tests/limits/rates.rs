@@ -1,5 +1,5 @@
-//! Rates, requests at once and budgets: never over, given back on every way out, told in the
-//! headers that SDKs read; and usage.
+//! Rates, concurrency and budgets: never exceeded, returned however a request ends, and shown in
+//! the headers that SDKs read. Also usage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{envelope, until};
 
-/// The scripted answer of seven tokens and three costs a cent.
+/// The scripted answer of seven and three tokens costs a cent.
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 100, output_per_mtok: 3100 }\n";
-/// Reserved at a token for each of its 84 bytes, and three for the answer: less than two cents.
-/// Where less is left, at more than one cent.
+/// This request reserves a token for each of its 84 bytes, and three for the answer: less than two
+/// cents. If less is left, the reserve is smaller, but still more than one cent.
 const BODY: &str =
     r#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
 const CENT: f64 = 0.01;
@@ -38,7 +38,7 @@ fn code(answer: &Answer) -> String {
     answer.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Asks until the answer is not one that says to come back soon.
+/// Repeats the request until the answer is not one that asks to come back soon.
 async fn patiently(gateway: &Gateway, key: &Key) -> Answer {
     until("an answer that is no `rate_limit_exceeded`", async || {
         let answer = gateway.chat(key, BODY.as_bytes()).await;
@@ -50,7 +50,7 @@ async fn patiently(gateway: &Gateway, key: &Key) -> Answer {
     .await
 }
 
-/// Spends what is left of a key's budget, one request after another; gives how many were answered.
+/// Spends the rest of a key's budget, one request after another. Returns the number of answers.
 async fn spend(gateway: &Gateway, key: &Key) -> usize {
     let mut answered = 0;
     loop {
@@ -75,7 +75,7 @@ async fn many_clients_at_once_never_spend_more_than_the_budget() {
             .await;
     let answered: usize =
         futures::future::join_all((0..64).map(|_| spend(&gateway, &key))).await.into_iter().sum();
-    // The last request that fits is the last whose reserve fits.
+    // Requests are answered as long as their reserve fits.
     assert!((18..=20).contains(&answered), "{answered}");
     assert_eq!(provider.count(), answered);
     let used = usage(&gateway, &gateway.admin_key, "?group_by=key").await;
@@ -117,8 +117,8 @@ async fn a_crash_makes_no_budget_larger_and_a_restart_none_smaller() {
     }
     gateway.restart().await;
     let left = spend(&gateway, &key).await;
-    // The process that was killed held a reserve of two cents or so, and what was spent in two
-    // seconds.
+    // A grant covers about eight reserves of two cents. The crash cost one grant, in addition to
+    // what was spent before.
     assert!((50 - 3 - 3 - 6..=44).contains(&left), "{left}");
 }
 
@@ -154,7 +154,7 @@ async fn whatever_the_way_out_everything_comes_back() {
         assert_eq!(answer.status, status, "{}", answer.text());
     }
     assert_eq!(provider.count(), 4);
-    // Four cents, and what is left is less than a reserve.
+    // Four cents are spent, and less than a reserve is left.
     assert_eq!(spend(&gateway, &key).await, 4);
 }
 
@@ -181,7 +181,8 @@ async fn rates_are_told_as_openai_tells_them() {
         assert_eq!(answer.header_lines("x-ratelimit-limit-requests"), ["3"]);
         assert_eq!(number(&answer, "x-ratelimit-remaining-requests"), left);
         assert_eq!(number(&answer, "x-ratelimit-limit-tokens"), 5000);
-        // A thousand or so are reserved for the answer; those of the answers before came back.
+        // About a thousand tokens are reserved for the answer. The reserves of earlier answers came
+        // back.
         assert!(
             (3_900..3_980).contains(&number(&answer, "x-ratelimit-remaining-tokens")),
             "{answer:?}"
@@ -370,8 +371,8 @@ async fn an_attempt_that_was_not_served_costs_nothing() {
     let key =
         key(&gateway, &gateway.admin_key, json!({"budget": {"usd": 15.0 * CENT, "per": "day"}}))
             .await;
-    // A cent each, whatever was counted at the provider before; in the end less than a reserve is
-    // left.
+    // Each answer costs a cent, whatever the failing provider counted before. In the end, less than
+    // a reserve is left.
     let spent = spend(&gateway, &key).await;
     assert!((5..=8).contains(&spent), "{spent}");
     assert_eq!(b.count(), spent);

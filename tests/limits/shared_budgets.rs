@@ -1,5 +1,5 @@
-//! A budget that is drawn on by a hundred keys below the one that has it stays what it is, however
-//! many ask at once: also with new secrets, with a changed parent, after a stop and after a kill.
+//! A budget that a hundred keys share through their common ancestor is never exceeded, however many
+//! ask at once: also with new secrets, with a changed parent, after a stop and after a kill.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use crate::support::provider::{self as scripted, Provider};
 use crate::support::until;
 
 const KEYS: &str = "/v1/router/keys";
-/// An answer of seven tokens and three costs ten cents.
+/// An answer of seven and three tokens costs ten cents.
 const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mtok: 31000 }\n";
 const BODY: &[u8] =
     br#"{"model":"auto","messages":[{"role":"user","content":"Say a word."}],"max_tokens":3}"#;
@@ -36,8 +36,8 @@ async fn patch(gateway: &Gateway, key: &Key, body: Value) -> Value {
     patched.json()
 }
 
-/// One key with ten dollars, and ninety-nine below it, three deep, as there may be a hundred; all
-/// owned by a user, whose own limits are none.
+/// A key with ten dollars, and ninety-nine keys below it, three levels deep. All belong to one user
+/// without limits. A user may have a hundred keys.
 async fn family(gateway: &Gateway) -> (Key, Vec<Key>) {
     let account = json!({"email": "ann@example.com", "password": "correct horse"});
     let ann = gateway.manage("POST", "/v1/users", &gateway.admin_key, Some(&account)).await.json()
@@ -53,7 +53,7 @@ async fn family(gateway: &Gateway) -> (Key, Vec<Key>) {
     let mut below: Vec<Key> = Vec::new();
     for n in 0..99 {
         let made = match n % 3 {
-            // A budget of its own as large as that above it is no second one.
+            // An own budget as large as the parent's adds no money.
             0 => {
                 make(
                     gateway,
@@ -71,7 +71,8 @@ async fn family(gateway: &Gateway) -> (Key, Vec<Key>) {
     (top, below)
 }
 
-/// All of them ask at once, each until it is told that there is no money, or so many times.
+/// All keys ask at once. Each asks until the budget is spent, or `each` times. Returns the number
+/// of answers.
 async fn spend(gateway: &Gateway, keys: &[Key], each: usize) -> usize {
     let answered = AtomicUsize::new(0);
     let one = async |key: &Key| {
@@ -103,15 +104,15 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     let (mut top, mut below) = family(&gateway).await;
     let mut answered = spend(&gateway, &below[..15], 1).await;
     assert_eq!(answered, 15);
-    // Other secrets are the same keys.
+    // New secrets do not change the keys.
     rotate(&gateway, &mut top).await;
     for key in &mut below[..30] {
         rotate(&gateway, key).await;
     }
     answered += spend(&gateway, &below[..15], 1).await;
     assert_eq!(answered, 30);
-    // What is changed of the parent but its budget changes nothing of that; nor does a budget that
-    // is narrower for a while, or one that is taken away and given again.
+    // Other changes of the parent do not affect its budget. Neither does a budget that is smaller
+    // for a while, or removed and set again.
     patch(
         &gateway,
         &top,
@@ -124,7 +125,7 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     assert_eq!(spend(&gateway, &below[..10], 1).await, 0, "three dollars were spent of one");
     let wider = patch(&gateway, &top, json!({"limits": {"budget": {"usd": 10}}})).await;
     assert_eq!(wider["limits"]["budget"], json!({"usd": 10.0, "per": "month"}));
-    // Those below became narrower with it, and stay so until somebody says otherwise.
+    // The budgets below became smaller with the parent's, and stay so until they are changed.
     for key in below.iter().step_by(3) {
         patch(&gateway, key, json!({"limits": {"budget": {"usd": 10}}})).await;
     }
@@ -132,7 +133,7 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
         let widened = patch(&gateway, key, json!({"limits": {"budget": {"usd": 10}}})).await;
         assert_eq!(widened["limits"]["budget"]["usd"], 10.0, "{n}");
     }
-    // No budget, and then the same one: nobody asked in between, and what was spent before stays
+    // The budget is removed and set again, without requests in between. What was spent before stays
     // spent.
     let none = patch(&gateway, &top, json!({"limits": {"budget": null}})).await;
     assert_eq!(none["limits"]["budget"], Value::Null);
@@ -143,7 +144,7 @@ async fn ten_dollars_stay_ten_dollars_with_new_secrets_another_parent_and_anothe
     assert_eq!(answered, 60, "of ten cents each");
     gateway.kill_9();
     gateway.start_again().await;
-    // A new key below has no more than what is left.
+    // A new key below gets only what is left.
     let child = make(&gateway, &below[0].secret, json!({"scopes": ["inference"]})).await;
     below.push(child);
     let rest = spend(&gateway, &below, 100).await;

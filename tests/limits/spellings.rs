@@ -1,5 +1,5 @@
-//! Numbers and names in spellings that some provider may read otherwise, and prompts beside the
-//! messages: what they cost is never more than the budget.
+//! Numbers and names in spellings that some provider may read differently, and prompts outside the
+//! messages: their cost never exceeds the budget.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -20,19 +20,18 @@ use crate::support::gateway::{Gateway, Key, Setup};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 use crate::support::recorded;
 
-/// Dollars a million tokens, of a prompt and of an answer.
+/// Prices in dollars per million tokens, of a prompt and of an answer.
 const PRICES: (u64, u64) = (3, 15);
 const CONTEXT: u64 = 200_000;
-/// Requests at once.
+/// Concurrent requests of a burst.
 const BURST: usize = 64;
 const DOLLAR: f64 = 1e9;
 
-/// What each attack was billed, by what its requests say as their `user`, in billionths of a
-/// dollar.
+/// The bill of each attack in billionths of a dollar, by the `user` in its requests.
 type Billed = Arc<Mutex<HashMap<String, u64>>>;
 
-/// A provider that takes any spelling and bills all that it could, text at a token for so many
-/// bytes. It takes its time, so that requests are there at once.
+/// A provider that accepts any spelling and bills as much as possible, with `bytes_a_token` bytes
+/// of text per token. Its answers are delayed, so that requests overlap.
 async fn lenient_provider(bytes_a_token: u64) -> (Provider, Billed) {
     let billed = Billed::default();
     let sums = Arc::clone(&billed);
@@ -62,7 +61,7 @@ fn endpoint(request: &Received) -> Endpoint {
 fn bill(request: &Received, bytes_a_token: u64) -> (u64, u64) {
     let rules = Rules { bytes_a_token, image: 765, ..Rules::dearest(CONTEXT) };
     let bill = lenient::bill(endpoint(request), &request.body, rules).unwrap();
-    // No model writes more than its context, as often as it is asked to.
+    // No model writes more than its context for each of the requested answers.
     (bill.prompt, bill.answers.min(CONTEXT * 128))
 }
 
@@ -110,7 +109,7 @@ async fn gateway(provider_url: &str) -> Gateway {
     .await
 }
 
-/// A key that may spend so many dollars a day.
+/// A key with a budget of `usd` dollars a day.
 async fn key(gateway: &Gateway, usd: u64) -> Key {
     gateway.limited_key(json!({"budget": {"usd": usd, "per": "day"}})).await
 }
@@ -125,11 +124,12 @@ async fn ask(gateway: &Gateway, key: &Key, path: &str, body: &str) -> Answer {
     gateway.send("POST", path, &headers, Some(body.as_bytes())).await
 }
 
-/// A burst of one request with a key of a dollar a day: how many were answered.
+/// Sends one request many times at once, with a key of a dollar a day. Returns the number of
+/// answers.
 async fn burst(gateway: &Gateway, path: &str, body: &str) -> usize {
     let key = key(gateway, 1).await;
-    // Who is told to come back soon does, as long as the first ones wait for their answers, and
-    // then some.
+    // A refused request is repeated if the answer asks for it, for longer than the first answers
+    // take.
     let once = async |_| {
         for _ in 0..60 {
             let answer = ask(gateway, &key, path, body).await;
@@ -149,7 +149,7 @@ const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
 const MESSAGES: &str = "/v1/messages";
 
-/// A plain request of the endpoint with more in it.
+/// A plain request to the endpoint, with `more` members.
 fn with(path: &str, more: &str) -> String {
     let said = r#"[{"role":"user","content":"Say a word."}]"#;
     match path {
@@ -160,7 +160,7 @@ fn with(path: &str, more: &str) -> String {
 }
 
 /// Spellings that some reader takes for a hundred thousand tokens or a hundred answers, with the
-/// member that they are refused for.
+/// member that the refusal names.
 const MISSPELLED: [(&str, &str, &str); 21] = [
     (CHAT, r#","max_tokens":"100000""#, "max_tokens"),
     (CHAT, r#","max_tokens":1e5"#, "max_tokens"),
@@ -321,8 +321,8 @@ async fn no_burst_costs_more_than_the_budget() {
     assert!(beyond.is_empty(), "cost more than a dollar: {beyond:?}");
 }
 
-/// What SDKs usually send passes at the first try with five dollars a day, also what cannot be seen
-/// whole, and long prompts with long answers.
+/// Usual requests of SDKs pass at the first try with five dollars a day. That includes content that
+/// cannot be read completely, and long prompts with long answers.
 #[tokio::test]
 async fn ordinary_requests_pass_with_an_ordinary_budget() {
     let (provider, _) = lenient_provider(4).await;
@@ -355,7 +355,8 @@ async fn ordinary_requests_pass_with_an_ordinary_budget() {
             "name": "Bash", "description": prose[..60_000], "input_schema": {"type": "object"}
         }],
         "thinking": {"type": "enabled", "budget_tokens": 31_999}, "metadata": {"user_id": "u"}});
-    // Estimates learn from what the provider counts, so the one near the context comes first.
+    // Estimates learn from the provider's counts, so the request near the context limit comes
+    // first.
     for (path, body) in [
         (MESSAGES, with(claude(json!(prose[..300_000])), coding)),
         (CHAT, chat(json!("hi"))),
@@ -407,8 +408,7 @@ async fn ordinary_requests_pass_with_an_ordinary_budget() {
     }
 }
 
-/// Text that takes far more tokens than text usually does: not even the last request of a budget
-/// goes beyond it.
+/// Text with far more tokens than usual. Even the last request on a budget does not exceed it.
 #[tokio::test]
 async fn text_of_a_token_a_byte_stays_within_the_budget() {
     let (provider, billed) = lenient_provider(1).await;
@@ -424,8 +424,8 @@ async fn text_of_a_token_a_byte_stays_within_the_budget() {
     assert!(answered == 3 && (0.76..0.77).contains(&cost), "{answered} cost {cost}");
 }
 
-/// A name as some reader takes it: as it is, in another case, in camel case, with an escape, before
-/// a NUL, with a letter that folds.
+/// A name as some reader takes it: unchanged, in another case, in camel case, with an escape,
+/// before a NUL, or with a letter that folds.
 fn spelled(name: &str, how: u8) -> String {
     let camel = || {
         let mut words = name.split('_');
@@ -444,7 +444,7 @@ fn spelled(name: &str, how: u8) -> String {
     }
 }
 
-/// A number in the spellings that some reader takes for one.
+/// A number in spellings that some reader accepts.
 fn count() -> impl Strategy<Value = String> {
     let number =
         prop_oneof![0u64..10, 900u64..100_000, Just(u64::MAX), Just(1 << 63), Just((1 << 63) - 1)];
@@ -463,7 +463,7 @@ fn count() -> impl Strategy<Value = String> {
     })
 }
 
-/// What stands in a prompt.
+/// Content of a prompt.
 fn told() -> impl Strategy<Value = String> {
     const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAMgAAADICAIAAAAiOjnJ";
     let text = prop_oneof!["[ -~]{0,20}", "\\PC{0,12}", Just("\u{7}\t\u{2028}".to_owned())]
@@ -515,7 +515,7 @@ fn told() -> impl Strategy<Value = String> {
     (text, wrapped).prop_map(|(text, content)| content.replace("PNG", PNG).replace("TEXT", &text))
 }
 
-/// One member of a request, as it is written.
+/// One member of a request, as text.
 fn member() -> impl Strategy<Value = String> {
     let counts = [
         "max_tokens",
@@ -622,7 +622,8 @@ fn member() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever a client spells: it is refused, or no provider can bill more than is reserved.
+    /// Whatever a client spells, the request is refused, or no provider can bill more than is
+    /// reserved.
     #[test]
     fn nothing_that_is_read_can_be_billed_beyond_its_ceiling(
         members in prop::collection::vec(member(), 0..6),
@@ -641,9 +642,9 @@ proptest! {
     }
 }
 
-/// What providers counted of the recorded prompts is less than what would have been reserved; but
-/// for a model that searches of its own accord, and one that was served by another with a long
-/// prompt of its own: nothing in the request tells that.
+/// Counts of providers for the recorded prompts are below the reserves. There are two exceptions
+/// that the request does not show: a model that searches by itself, and a model that was replaced
+/// by one with a long prompt of its own.
 #[test]
 fn no_recorded_prompt_took_more_than_its_ceiling() {
     let (mut closed, mut beyond) = (0, Vec::new());

@@ -1,5 +1,5 @@
-//! A stream's usage is asked for where a limit or the document wants it; clients that did not ask
-//! for it see nothing of that.
+//! The gateway asks for a stream's usage if a limit or the document needs it. A client that did not
+//! ask for it does not see it.
 
 use std::time::Instant;
 
@@ -14,8 +14,7 @@ const PRICED: &str = "models:\n  a/model: { input_per_mtok: 1000, output_per_mto
 const USAGE: &str = "data: {\"id\":\"chatcmpl-scripted\",\"choices\":[],\
     \"usage\":{\"prompt_tokens\":300,\"completion_tokens\":200,\"total_tokens\":500}}";
 
-/// The stream as it is without the question, in any framing of lines: a comment, content, a
-/// comment, the end.
+/// A stream without usage, with any line ends: a comment, content, a comment, the end.
 fn events(line_end: &str) -> [String; 3] {
     let first = [
         ": keep-alive\n\n",
@@ -28,7 +27,8 @@ fn events(line_end: &str) -> [String; 3] {
         .map(|text| text.replace('\n', line_end))
 }
 
-/// Tells the usage when it is asked for it, as OpenAI does; its body is cut in pieces of `size`.
+/// Answers with usage if the request asks for it, as OpenAI does. The body is cut into pieces of
+/// `size` bytes.
 fn telling(request: &Received, line_end: &str, size: usize) -> Vec<Step> {
     let [first, finish, done] = events(line_end);
     let asked = request.json()["stream_options"]["include_usage"] == true;
@@ -61,7 +61,7 @@ fn told(usage: &Value) -> bool {
     usage["total_tokens"] == 500 && usage["estimated"] == false
 }
 
-/// Each shape that `stream_options` may have, each framing of lines, each cut of the stream.
+/// Every form of `stream_options`, with different line ends and pieces of the stream.
 #[tokio::test]
 async fn the_client_sees_the_stream_of_a_provider_that_was_not_asked() {
     for (line_end, size) in [("\n", 10_000), ("\r\n", 1), ("\n", 61), ("\r\n", 300)] {
@@ -132,8 +132,8 @@ async fn limits_of_every_kind_and_place_are_settled_with_what_the_provider_told(
         assert_eq!(provider.last().json()["stream_options"].is_object(), asks);
         assert_eq!(told(&gateway.capture(&answer.request_id()).await["usage"]), asks);
     }
-    // The reserve was some fifteen tokens; five hundred were used, and a moment gives back little
-    // of them.
+    // About fifteen tokens were reserved, but five hundred were used. Little comes back within a
+    // moment.
     let next = gateway.chat(&below, body("").as_bytes()).await;
     let left: u64 = next.header("x-ratelimit-remaining-tokens").unwrap().parse().unwrap();
     let refilled = begun.elapsed().as_millis() as u64 * 10 / 60;
@@ -172,14 +172,14 @@ async fn the_document_says_of_a_provider_that_it_is_always_asked_or_never() {
             );
         }
     }
-    // What is no stream is never touched.
+    // A request without a stream is never changed.
     let whole = body("").replace("\"stream\":true", "\"stream\":false").replace("auto", "one");
     gateway.chat(&free, whole.as_bytes()).await;
     assert_eq!(always.last().body, whole.replace("\"one\"", "\"model\"").as_bytes());
 }
 
-/// Each target of a plan is asked as it is to be asked, and what the one that answers was asked
-/// decides what is kept back.
+/// Each provider gets its own form of the request. The form for the provider that answers decides
+/// what is kept from the client.
 #[tokio::test]
 async fn a_failover_asks_each_provider_in_its_own_way() {
     let failing = Provider::always(scripted::failure(500, "not now")).await;
@@ -208,8 +208,7 @@ async fn a_failover_asks_each_provider_in_its_own_way() {
     assert!(told(&gateway.capture(&answer.request_id()).await["usage"]));
 }
 
-/// A usage beside content was nobody's extra chunk, and members that are null because somebody
-/// asked stay.
+/// A usage next to content is not the extra chunk, and members that are null stay.
 #[tokio::test]
 async fn chunks_with_content_pass_as_they_are() {
     let last = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\

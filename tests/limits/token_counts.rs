@@ -1,4 +1,4 @@
-//! Counts of tokens: by whom, and what an estimate says of itself.
+//! Token counts: who counts, and how an estimate is marked.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ async fn a_provider_without_counts_is_not_asked() {
     for nothing in ["usage", "cost_usd", "served", "error"] {
         assert!(capture[nothing].is_null(), "{nothing}: {capture}");
     }
-    // What is longer counts for more.
+    // A longer prompt has a higher count.
     let mut long = question("auto");
     long["messages"][0]["content"] = "Why? ".repeat(300).into();
     let tokens = |answer: &Answer| answer.json()["input_tokens"].as_u64().unwrap();
@@ -66,13 +66,13 @@ async fn a_provider_without_counts_is_not_asked() {
     let rerouted = rerouted.json();
     assert_eq!(rerouted["response"], answer.json(), "{rerouted}");
     assert_eq!(rerouted["response_kind"], "messages.count_tokens");
-    // It draws on no budget, though nobody knows a price.
+    // A count uses no budget, even if no price is known.
     let text = document(&[("a", "openai", &url)])
         .replace("input_per_mtok: 1.0, output_per_mtok: 10.0", "");
     gateway.write_routing(&text).await;
     let poor = gateway.limited_key(json!({"budget": {"usd": 0.000001, "per": "day"}})).await;
     check_estimate(&count(&gateway, &poor, &question("auto")).await, "0");
-    // What is wrong with it is told as by Anthropic.
+    // Errors have Anthropic's envelope.
     let wrong = count(&gateway, &key, &json!({"model": "auto", "messages": {}})).await;
     envelope::anthropic(&wrong, 400, "invalid_request_error");
 }
@@ -107,7 +107,8 @@ async fn gemini_counts_what_it_can_be_asked() {
     let capture = gateway.capture(&answer.request_id()).await;
     assert!(capture["usage"].is_null() && capture["cost_usd"].is_null(), "{capture}");
     assert_eq!(capture["served"]["provider"], "g");
-    // What is left out of the question is named, what would change it is not asked.
+    // Members that do not matter are dropped and named. If a member that matters cannot be
+    // translated, the provider is not asked.
     let mut body = question("auto");
     body["service_tier"] = "auto".into();
     let answer = count(&gateway, &key, &body).await;
@@ -115,11 +116,11 @@ async fn gemini_counts_what_it_can_be_asked() {
     body["tools"] = json!([{"type": "computer_20250124", "name": "computer"}]);
     check_estimate(&count(&gateway, &key, &body).await, "0");
     assert_eq!(google.count(), 2);
-    // An answer without a count is a failure, and an error is the client's.
+    // An answer without a count is a failure. A provider's error goes to the client.
     assert_eq!(count(&gateway, &key, &question("auto")).await.status, 502);
     let limited = count(&gateway, &key, &question("auto")).await;
     envelope::anthropic(&limited, 429, "rate_limit_error");
-    // Another target of the plan takes its place.
+    // The next target takes over. It cannot count, so the gateway estimates without asking it.
     gateway.write_routing(&document(&[("g", "gemini", &url), ("a", "openai", &open_url)])).await;
     check_estimate(&count(&gateway, &key, &question("auto")).await, "1");
     assert_eq!(open.count(), 0);
@@ -143,7 +144,7 @@ async fn anthropic_counts_in_its_own_words_where_the_provider_has_it() {
     gateway.write_routing(&without).await;
     check_estimate(&count(&gateway, &key, &question("auto")).await, "0");
     assert_eq!(claude.count(), 1);
-    // An estimate is nothing that a shadow could compare.
+    // An estimate is not something a shadow can compare.
     let shadow = "    shadow: { target: o/model, percent: 100 }\n    retry:";
     let both = document(&[("a", "anthropic", &url), ("o", "openai", &url)]);
     gateway.write_routing(&both.replace("    retry:", shadow)).await;

@@ -1,5 +1,5 @@
-//! What nodes say of their models: requests go to those that can take them, captures decide again
-//! as then, and operators and clients are shown what is there.
+//! What nodes report about their models: requests go to nodes that can take them, captures are
+//! decided again in the same way, and operators and clients see the reported data.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::support::gateway::{Gateway, Key};
 use crate::support::node::Node;
 use crate::support::provider::{self as scripted, Provider};
 
-/// A request with so many words, and these fields beside.
+/// A request with `words` words, and the fields of `extra`.
 fn body(model: &str, words: usize, extra: Value) -> Vec<u8> {
     let mut body =
         json!({"model": model, "messages": [{"role": "user", "content": "word ".repeat(words)}]});
@@ -36,7 +36,7 @@ fn picture(model: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A node with one model.
+/// Enrols a node, which serves one model with these properties.
 async fn serve(gateway: &Gateway, name: &str, provider: &Provider, said: Value) -> Node {
     let node = Node::enrol(gateway, name, json!({})).await;
     let mut model = json!({"id": "qwen"});
@@ -52,7 +52,7 @@ async fn serve(gateway: &Gateway, name: &str, provider: &Provider, said: Value) 
     node
 }
 
-/// What an answer says; the text of a refusal.
+/// The content of an answer, or the text of a refusal.
 fn said(answer: &Answer) -> String {
     match answer.status {
         200 => answer.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned(),
@@ -82,7 +82,7 @@ async fn requests_go_to_nodes_that_can_take_them_and_to_no_others() {
         )
         .await,
     ];
-    // The one that is asked first where both can serve.
+    // The less busy node is asked first if both can serve.
     nodes[0].beat(&gateway, 1, "ready", 0).await;
     nodes[1].beat(&gateway, 1, "ready", 5).await;
     let ask = async |gateway: &Gateway, key: &Key, body: &[u8]| gateway.chat(key, body).await;
@@ -140,8 +140,8 @@ async fn requests_go_to_nodes_that_can_take_them_and_to_no_others() {
     assert_eq!(decided.json()["candidates"][0]["reason"], "capability", "{}", decided.text());
     assert_eq!((small.count(), large.count(), other.count()), (3, 5, 2));
 
-    // What was decided is decided again, also when nodes say something else, or nothing, and after
-    // a restart.
+    // Captures are decided again in the same way, even if nodes report something else or nothing,
+    // and after a restart.
     let again = async |gateway: &Gateway, state: &str| {
         let report = gateway
             .manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None)
@@ -257,7 +257,7 @@ async fn operators_and_clients_are_shown_targets_on_nodes() {
         .json();
     assert_eq!((&page["data"][0]["id"], &page["has_more"]), (&json!("nodes"), &json!(false)));
 
-    // What the document names can be asked for; what only a node names cannot.
+    // Clients can ask for names in the document, but not for names that only a node reports.
     let bearer = format!("Bearer {}", key.secret);
     let models =
         gateway.send("GET", "/v1/models", &[("authorization", &bearer)], None).await.json();
@@ -276,13 +276,13 @@ async fn operators_and_clients_are_shown_targets_on_nodes() {
     let unknown = gateway.chat(&key, chat_body("nodes/unheard-of", false).as_bytes()).await;
     envelope::openai(&unknown, 404, "invalid_request_error", Some("model_not_found"));
 
-    // A document without targets on nodes has no such provider.
+    // A document without targets on nodes has no provider `nodes`.
     let plain = document(&other.url()).replace("nodes/qwen", "other/qwen");
     gateway.write_routing(&plain).await;
     assert_eq!(listed().await["data"].as_array().unwrap().len(), 1);
 }
 
-/// As `document`, with a recipe for each strategy, all over the same targets.
+/// As `document`, with a recipe for each strategy, all with the same targets.
 fn strategies(other: &str) -> String {
     let recipe = |name: &str, extra: &str, weights: [&str; 2]| {
         let [a, b] = weights;

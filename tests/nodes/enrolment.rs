@@ -1,4 +1,4 @@
-//! Nodes over sockets: enrolment and rotation, signatures bent in every way, what nodes tell, and
+//! Nodes over sockets: enrolment and rotation, manipulated signatures, reports of nodes, and
 //! requests that they serve. `rerouter node` itself is in `processes`.
 
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::support::localhost_is_ipv4;
 use crate::support::node::{Node, next_second, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
 
-/// Nodes first, then a provider.
+/// A document with targets on nodes first, then a provider.
 pub fn document(other: &str) -> String {
     format!(
         "providers:\n{}models:\n  nodes/qwen: {{ input_per_mtok: 1.0, output_per_mtok: 1.0 }}\n\
@@ -24,7 +24,7 @@ pub fn document(other: &str) -> String {
     )
 }
 
-/// With that provider, which says `elsewhere`.
+/// A gateway with `document`, and its other provider, which answers `elsewhere`.
 pub async fn start() -> (Gateway, Provider) {
     let other = Provider::always(scripted::completion("elsewhere")).await;
     (Setup::new(&document(&other.url())).start().await, other)
@@ -210,7 +210,7 @@ async fn a_signature_that_is_bent_anywhere_is_401() {
         send(&gateway, path, &node.sign(&gateway, path, body, now()), body).await.status,
         202
     );
-    // A signature is for nodes' routes only, and nothing else is good there.
+    // A node's signature is valid only on nodes' routes.
     let elsewhere = node.sign(&gateway, "/v1/nodes", body, now());
     assert_eq!(send(&gateway, "/v1/nodes", &elsewhere, body).await.status, 401);
 }
@@ -623,7 +623,7 @@ async fn what_nodes_are_doing_now_counts_for_a_document_that_names_them_first() 
     let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     gateway.capture(&answer.request_id()).await;
-    // By the API a credential comes by its name only.
+    // A document that comes by the API names credentials by variables.
     let candidate = document(&other.url())
         .replace("aliases: { auto: main,", "aliases: { auto: only,")
         .replace("\"k\"", "\"${ANY_API_KEY}\"");

@@ -1,5 +1,5 @@
-//! Leases, registrations and places over sockets: a lease that runs out by a clock that is moved,
-//! processes of one node that come and go, and requests that are under way meanwhile.
+//! Leases, registrations and endpoints over sockets: a lease that ends by a clock that the test
+//! moves, processes of one node that come and go, and requests that run meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::support::node::{Node, next_second, now, report, send};
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::until;
 
-/// One server, and a node at it, of a gateway whose clock is the test's.
+/// A gateway whose clock belongs to the test, with an enrolled node.
 struct World {
     host: Host,
     clock: Clock,
@@ -58,7 +58,7 @@ impl World {
 }
 
 impl World {
-    /// One that has a key and an enrolled node.
+    /// A gateway with a key and an enrolled node.
     async fn new(dir: &std::path::Path, other: &Provider, faults: Faults) -> World {
         let clock = Clock::manual(Timestamp::now());
         let host =
@@ -108,7 +108,7 @@ async fn a_lease_runs_out_and_the_next_report_begins_another() {
     let refused = world.ask("local").await;
     envelope::openai(&refused, 503, "server_error", Some("no_target"));
     assert!(refused.text().contains("no_node"), "{}", refused.text());
-    // A report of the same registration is enough, and one that is not taken is not.
+    // An accepted report of the same registration renews the lease. A refused report does not.
     assert_eq!(world.call("heartbeat", &report(1, "ready", 0)).await.status, 409);
     assert_eq!(
         (world.ask("local").await.status, world.state().await.as_str()),
@@ -128,7 +128,7 @@ async fn a_lease_runs_out_and_the_next_report_begins_another() {
     world.host.stop().await;
 }
 
-/// A machine that died says nothing on its connections: no end and no reset.
+/// A dead machine sends nothing on its connections, neither an end nor a reset.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_at_a_node_that_is_not_heard_of_any_more_moves_on_before_its_first_byte() {
     let dir = tempfile::tempdir().unwrap();
@@ -158,7 +158,8 @@ async fn a_request_at_a_node_that_is_not_heard_of_any_more_moves_on_before_its_f
     });
     assert_eq!((answer.status, other.count(), dead.count()), (200, 1, 1), "{}", answer.text());
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    // Where nobody else can be asked it may answer yet, though its process reports no more.
+    // If no other target can take the request, the gateway waits, because the node may still
+    // answer.
     assert_eq!(world.call("heartbeat", &report(2, "ready", 0)).await.status, 200);
     let alone = async { tokio::time::timeout(Duration::from_secs(3), world.ask("local")).await };
     let (waits, ()) = tokio::join!(alone, async {
@@ -170,7 +171,7 @@ async fn a_request_at_a_node_that_is_not_heard_of_any_more_moves_on_before_its_f
     world.host.stop().await;
 }
 
-/// What a node signed, to be sent again.
+/// Sends signed content again. Returns the status.
 async fn deliver(world: &World, headers: &[(&'static str, String)], body: &str) -> u16 {
     let headers = pairs(headers);
     world.host.send("/v1/agent/heartbeat", &headers, body.as_bytes()).await.status
@@ -205,7 +206,7 @@ async fn a_gateway_whose_clock_is_set_back_hears_its_nodes_and_takes_nothing_twi
         )
     };
     let mut sent = Vec::new();
-    // An hour on, two days, and back again by all of it: 0 is heard a second time.
+    // The clock moves by an hour, by two days, and back. The time 0 comes twice.
     for (seq, hours) in [(1, 0), (2, 1), (3, 48), (4, 1), (5, 0)] {
         set(hours);
         let (headers, body) = signed(seq);
@@ -221,7 +222,7 @@ async fn a_gateway_whose_clock_is_set_back_hears_its_nodes_and_takes_nothing_twi
             );
         }
     }
-    // Before it registered: then it has to do that again, and may.
+    // At a time before its registration, the node has to register again.
     set(-1);
     assert_eq!(world.call("heartbeat", &report(6, "ready", 0)).await.status, 409);
     assert_eq!(world.call("register", &registration).await.status, 200);
@@ -235,7 +236,7 @@ async fn a_gateway_whose_clock_is_set_back_hears_its_nodes_and_takes_nothing_twi
     world.host.stop().await;
 }
 
-/// Registers; the epoch of that.
+/// Registers, and returns the epoch of the registration.
 async fn register(gateway: &Gateway, node: &Node, endpoint: &str, extra: Value) -> u64 {
     let mut body = json!({"version": "1", "endpoint": endpoint, "models": [{"id": "qwen"}]});
     body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -258,7 +259,7 @@ async fn a_process_that_another_has_taken_over_from_changes_nothing() {
     let old = register(&gateway, &node, &served.url(), json!({})).await;
     let beat = async |gateway: &Gateway, body: Value| node.call(gateway, "heartbeat", &body).await;
     assert_eq!(beat(&gateway, of_epoch(old, report(7, "ready", 0))).await.status, 200);
-    // Signed by the old process, and long on their way.
+    // Calls that the old process signed, and that arrive late.
     let late = |name: &str, body: &Value| {
         let (path, body) = (format!("/v1/agent/{name}"), body.to_string());
         (node.sign(&gateway, &path, body.as_bytes(), now() - 2), path, body)
@@ -305,7 +306,7 @@ async fn a_process_that_another_has_taken_over_from_changes_nothing() {
         "the old one's number was not taken"
     );
 
-    // The same after a restart, when nothing is known but what was registered.
+    // The same holds after a restart, when only the registrations are known.
     gateway.restart().await;
     next_second().await;
     envelope::management(

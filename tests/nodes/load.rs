@@ -1,5 +1,5 @@
-//! Three `rerouter node` processes under load: they serve in turn; one whose machine dies, one that
-//! is killed alone and one that drains cost no client an answer; and they come back.
+//! Three `rerouter node` processes under load. They take turns. A machine that dies, a process that
+//! is killed and a node that drains cost no client an answer. All of them come back.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,26 +18,26 @@ use crate::support::node_process::Process;
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 use crate::support::{count, free_port, until};
 
-/// Who asks all the time.
+/// Clients that send requests all the time.
 const CLIENTS: usize = 6;
-/// How long a server takes for an answer.
+/// Time that a server takes for an answer.
 const TAKES: Duration = Duration::from_millis(30);
 
-/// What a server does, as a test may change it and look at it.
+/// Behaviour of a server, which a test can change and observe.
 struct Behaviour {
     name: &'static str,
-    /// Whether requests that say so are held until the gate opens.
+    /// Whether requests that ask for it are held until the gate opens.
     holds: AtomicBool,
     gate: Arc<Notify>,
     chats: AtomicUsize,
-    /// When the last one came.
+    /// When the last request came.
     last: Mutex<Instant>,
-    /// Those that it holds, by how they are.
+    /// Number of held requests, by the index in [`HOW`].
     held: [AtomicUsize; 3],
 }
 
-/// How a request wants to be held: before its answer, before the first content of its stream, after
-/// that.
+/// Where a request can be held: before its answer, before the first content of its stream, or after
+/// that content.
 const HOW: [&str; 3] = ["whole", "unbegun", "begun"];
 
 impl Behaviour {
@@ -76,7 +76,7 @@ impl Behaviour {
         } else {
             scripted::completion(self.name)
         };
-        // Of a stream: its head, its role, its content, its end.
+        // The steps of a stream: head, role, content, end.
         let place = match how {
             None => return [vec![Step::Later(TAKES, Vec::new())], steps].concat(),
             Some(0) => 0,
@@ -86,7 +86,7 @@ impl Behaviour {
     }
 }
 
-/// A node, its server and what that does.
+/// A node with its server and its process.
 struct Place {
     node: Node,
     server: Provider,
@@ -129,7 +129,7 @@ impl Place {
         self.does.chats.load(Ordering::SeqCst)
     }
 
-    /// Waits until it has answered so many more.
+    /// Waits until the server has answered this many more requests.
     async fn serves(&self, more: usize) {
         let before = self.chats();
         until(&format!("{} to serve", self.does.name), async || {
@@ -138,7 +138,7 @@ impl Place {
         .await;
     }
 
-    /// What it holds goes on.
+    /// Lets held requests go on.
     fn release(&self) {
         self.does.holds.store(false, Ordering::SeqCst);
         self.does.gate.notify_waiters();
@@ -165,7 +165,7 @@ impl Place {
     }
 }
 
-/// What a good answer says, or what is wrong with it.
+/// The content of a good answer, or an error with what is wrong.
 fn said(answer: &Answer, stream: bool) -> Result<String, String> {
     let wrong = || Err(format!("{} {} {}", answer.status, answer.whole, answer.text()));
     if answer.status != 200 || !answer.whole {
@@ -184,7 +184,7 @@ fn said(answer: &Answer, stream: bool) -> Result<String, String> {
     }
 }
 
-/// Asks until told to end; how many answers there were.
+/// Sends requests until told to end. Returns the number of answers.
 async fn client(gateway: &Gateway, key: &Key, ended: &AtomicBool) -> usize {
     let mut answers = 0;
     while !ended.load(Ordering::SeqCst) {
@@ -197,7 +197,7 @@ async fn client(gateway: &Gateway, key: &Key, ended: &AtomicBool) -> usize {
     answers
 }
 
-/// A chat that is held as it says, where that is done.
+/// Sends a chat that asks to be held at this point.
 async fn held(gateway: &Gateway, key: &Key, how: &str) -> Answer {
     let body =
         chat_body("local", how != "whole").replacen('{', &format!("{{\"user\":\"{how}\","), 1);
@@ -250,7 +250,7 @@ async fn three_nodes_under_load_one_dies_one_is_killed_one_drains_and_no_client_
     );
 }
 
-/// The first goes with its machine, of the third the agent alone.
+/// The first node dies with its server. The third loses only its `rerouter node` process.
 async fn one_dies_and_one_is_killed(gateway: &Gateway, key: &Key, places: &mut [Place; 3]) {
     let [one, two, three] = places;
     let holds = |on: bool| one.does.holds.store(on, Ordering::SeqCst);
@@ -286,8 +286,8 @@ async fn one_dies_and_one_is_killed(gateway: &Gateway, key: &Key, places: &mut [
     }
     one.does.held.iter().for_each(|held| held.store(0, Ordering::SeqCst));
 
-    // Its server is well, and is asked for as long as its lease lasts; the two others are not asked
-    // for it after that.
+    // The third server still works, and is asked as long as its lease lasts. Meanwhile the second
+    // one serves.
     let patience = bounds::NODE_LEASE + Duration::from_secs(5);
     while three.state(gateway).await == "ready" || one.state(gateway).await == "ready" {
         assert!(died.elapsed() < patience, "ready {:?} after their end", died.elapsed());
@@ -311,7 +311,7 @@ async fn one_dies_and_one_is_killed(gateway: &Gateway, key: &Key, places: &mut [
     three.start_again(gateway, false).await;
 }
 
-/// Nothing new arrives at one that leaves; what it has it ends first.
+/// A node that leaves gets no new requests, and finishes those that it has.
 async fn one_drains(gateway: &Gateway, key: &Key, place: &mut Place) {
     place.does.holds.store(true, Ordering::SeqCst);
     let holding = futures::future::join_all((0..9).map(|_| held(gateway, key, HOW[0])));
@@ -327,7 +327,7 @@ async fn one_drains(gateway: &Gateway, key: &Key, place: &mut Place) {
         })
         .await;
         let before = place.chats();
-        // It goes on to say that it drains while it has something to do.
+        // It keeps reporting that it drains while it has requests.
         for _ in 0..2 {
             let lease = shown("lease_expires_at").await;
             until("it to say so again", async || {

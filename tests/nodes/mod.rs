@@ -1,4 +1,4 @@
-//! Machines that serve models and report themselves, and `rerouter node` beside them.
+//! Machines that serve models and report to the gateway, and `rerouter node` next to them.
 
 mod abilities;
 pub mod enrolment;

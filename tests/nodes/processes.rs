@@ -1,5 +1,5 @@
-//! `rerouter node` as a process beside scripted servers: it serves, leaves, and bears what servers,
-//! gateways and its like do.
+//! `rerouter node` as a process next to scripted servers: it serves, leaves, and copes with the
+//! behaviour of servers, gateways and other processes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::tls_provider::TlsProvider;
 use crate::support::until;
 
-/// Nothing is waited for for long.
+/// A short drain, so that tests do not wait.
 const DRAIN: [&str; 2] = ["--drain", "1"];
 
-/// A server with one model that is as busy as this, and says `text`.
+/// A server with one model, which has `running` requests, and answers with `text`.
 async fn server(text: &'static str, running: u32) -> Provider {
     Provider::start(move |request, _| match request.target.as_str() {
         "/v1/models" => scripted::json_answer(
@@ -85,13 +85,13 @@ async fn two_node_processes_serve_survive_a_restart_and_leave() {
         (Some(0), Some("gone"))
     );
     assert_eq!((ask(&gateway).await, other.count()), ("elsewhere".to_owned(), 1));
-    // Enrolled for nothing that is served there: it says so and gives up.
+    // The server has no model that the node is enrolled for. The process says so and exits.
     let c = Node::enrol(&gateway, "c", json!({"models": ["llama"]})).await;
     let mut third = Process::start(&gateway, &c, &idle, &DRAIN);
     assert_eq!(third.left().await, Some(2));
 }
 
-/// A server that answers each request on a connection of its own, and one that is to be held when
+/// A server that closes the connection after each answer. It holds a request that asks for it until
 /// the gate opens.
 async fn closing(text: &'static str, gate: &Arc<Notify>) -> Provider {
     let gate = Arc::clone(gate);
@@ -118,7 +118,7 @@ async fn closing(text: &'static str, gate: &Arc<Notify>) -> Provider {
     .await
 }
 
-/// How many chats came in.
+/// Number of chats that reached the server.
 fn chats(server: &Provider) -> usize {
     (0..server.count())
         .filter(|number| server.request(*number).target == "/v1/chat/completions")
@@ -148,7 +148,7 @@ async fn the_other_node_serves_when_the_server_of_one_and_then_its_process_is_go
     };
     let (plain, held) =
         (chat_body("auto", false), chat_body("auto", false).replacen('{', r#"{"user":"hold","#, 1));
-    // While one has something to do the other is asked.
+    // While one server is busy, the other one is asked.
     let (first, second) = tokio::join!(gateway.chat(&key, held.as_bytes()), async {
         until("one to be asked", || {
             std::future::ready((chats(one) + chats(two) == 1).then_some(()))
@@ -165,7 +165,7 @@ async fn the_other_node_serves_when_the_server_of_one_and_then_its_process_is_go
         [("one", "two"), ("two", "one")].contains(&(first.as_str(), second.as_str())),
         "{first}, {second}"
     );
-    // The one that is asked first goes, and the gateway has not heard of it.
+    // The server of the node that is asked first stops, and the gateway has not heard of it.
     let gone = usize::from(first == "two");
     drop(servers[gone].take());
     for _ in 0..3 {
@@ -179,7 +179,7 @@ async fn the_other_node_serves_when_the_server_of_one_and_then_its_process_is_go
     );
 }
 
-/// Once a node has registered, it has one model more.
+/// A server that has one more model after the node has registered.
 async fn server_that_grows() -> Provider {
     Provider::start(|request, number| match request.target.as_str() {
         "/v1/models" if number > 0 => {
@@ -228,9 +228,10 @@ async fn a_node_that_was_registered_does_not_end_when_it_is_refused() {
     let small = server_of_one("qwen").await;
     let mut second = Process::start(&gateway, &b, &small, &DRAIN);
     until("the second to report", async || reported(&gateway, &b, 0).await).await;
-    // It has to register again, and its server has more than it may tell of.
+    // The first node has to register again, and its server has more models than the node may
+    // report.
     assert_eq!(a.call(&gateway, "deregister", &json!({})).await.status, 204);
-    // And this one has a secret that is no more.
+    // The second node's secret has been rotated away.
     let rotated = gateway
         .manage("POST", &format!("/v1/nodes/{}/rotate", b.id), &gateway.admin_key, None)
         .await;
@@ -247,7 +248,7 @@ async fn a_node_that_was_registered_does_not_end_when_it_is_refused() {
         (&json!(2), Some("qwen"))
     );
     assert_eq!(shown["registered"]["models"].as_array().unwrap().len(), 1);
-    // Each call is tried twice; a report, a registration, and another one.
+    // Each call is tried twice: a report, a registration, and another registration.
     until("the second to have tried again", async || {
         (gateway.metric("rerouter_auth_failures_total", &["reason=\"key\""]).await >= 6.0)
             .then_some(())
@@ -256,7 +257,7 @@ async fn a_node_that_was_registered_does_not_end_when_it_is_refused() {
     assert!(first.runs() && second.runs());
 }
 
-/// A server that has one model and nothing to do.
+/// A server with one model and no requests.
 async fn server_of_one(model: &'static str) -> Provider {
     Provider::start(move |request, _| match request.target.as_str() {
         "/v1/models" => scripted::json_answer(200, &json!({"data": [{"id": model}]})),
@@ -274,7 +275,7 @@ async fn a_drain_that_the_gateway_has_not_heard_of_is_none() {
     gateway.kill_9();
     let asked = server.count();
     process.tell();
-    // Idle as it is: the gateway might send more.
+    // The node is idle, but stays because the gateway might send more.
     until("it to look four times", || {
         std::future::ready((server.count() >= asked + 8).then_some(()))
     })
@@ -371,7 +372,7 @@ async fn of_two_processes_of_one_node_the_first_gives_way() {
     let begun = epoch().await;
     let mut second = Process::start(&gateway, &node, &server, &DRAIN);
     until("the second to take it", async || (epoch().await > begun).then_some(())).await;
-    // The first may have lost it for another reason, and tries once.
+    // The first process may have lost the registration for another reason, so it tries once more.
     let taken = epoch().await;
     until("the first to take it back", async || (epoch().await > taken).then_some(())).await;
     assert_eq!(first.left().await, Some(2));

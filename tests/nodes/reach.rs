@@ -1,5 +1,5 @@
-//! What nodes may lead the gateway to: told by what arrives at sockets, and not by what the gateway
-//! says alone.
+//! Where nodes can lead the gateway's requests, as seen by what arrives at sockets, not only by the
+//! gateway's answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::support::node::{Node, next_second, now, report, send};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{localhost_is_ipv4, until};
 
-/// Somebody at an address of loopback who answers anything, and counts who connects.
+/// A server on a loopback address that answers everything, and counts connections.
 struct Watched {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -69,10 +69,10 @@ async fn ask(gateway: &Gateway, key: &Key, model: &str) -> Answer {
     gateway.chat(key, chat_body(model, false).as_bytes()).await
 }
 
-/// The gateway was asked for chats this often, and never by itself.
+/// Asserts that the gateway received this many chats, so that it has not asked itself.
 async fn only_ours_arrived(gateway: &Gateway, asked: f64) {
     let arrived = until("all to be counted", async || {
-        // A request is counted when its answer has left.
+        // A request is counted after its answer was sent.
         let arrived =
             gateway.metric("rerouter_requests_total", &["route=\"/v1/chat/completions\""]).await;
         (arrived >= asked).then_some(arrived)
@@ -81,7 +81,7 @@ async fn only_ours_arrived(gateway: &Gateway, asked: f64) {
     assert!(arrived <= asked, "{arrived} requests arrived, of which {asked} were ours");
 }
 
-/// A node that was enrolled for this endpoint is refused there, and gets nothing.
+/// A node that is enrolled for this endpoint is refused, and gets no requests.
 async fn is_refused(gateway: &Gateway, key: &Key, endpoint: &str, detail: &str) {
     let node = Node::enrol(gateway, endpoint, json!({ "endpoint": endpoint })).await;
     let refused = node.call(gateway, "register", &registration(endpoint, &["qwen"])).await;
@@ -103,7 +103,7 @@ async fn nothing_is_sent_to_what_the_policy_denies_however_that_is_spelt() {
         Setup::new(&document(&other.url())).server("egress: { deny: [127.0.0.77] }").start().await;
     let key = gateway.create_key().await;
     let port = watched.address.port();
-    // Names, as far as this program is concerned, that the system knows the address of.
+    // Forms of an address that the system's resolver understands.
     for host in [
         "127.0.0.77",
         "127.77",
@@ -190,7 +190,7 @@ async fn where_a_name_leads_is_looked_at_each_time_that_it_is_asked() {
         node.beat(&gateway, 2, "draining", 0).await;
         nodes.push(node);
     }
-    // From now on one is denied, and at the other the gateway listens itself.
+    // From now on, one endpoint is denied, and at the other one the gateway itself listens.
     let port = taken.address.port();
     drop(taken);
     gateway.add_to_server("egress: { deny: [127.0.0.77] }");
@@ -252,7 +252,8 @@ async fn what_a_node_claims_beyond_its_enrolment_brings_it_nothing() {
     envelope::management(&register(&there.url(), &["qwen"]).await, 403, "forbidden");
     assert_eq!(ask(&gateway, &key, "local").await.status, 200);
     assert_eq!((here.count(), there.count()), (1, 0), "it serves where it may");
-    // Without an endpoint in the enrolment: at the address that it speaks from, and no other.
+    // Without an endpoint in its enrolment, a node may only register the address from which it
+    // connects.
     let free = Node::enrol(&gateway, "b", json!({})).await;
     let watched = Watched::at("127.0.0.77").await;
     for endpoint in
@@ -267,7 +268,7 @@ async fn what_a_node_claims_beyond_its_enrolment_brings_it_nothing() {
     assert_eq!((ask(&gateway, &key, "nodes/llama").await.status, watched.connections()), (503, 0));
 }
 
-/// A registration that comes with these headers beside those of its signature.
+/// Sends a registration with these headers in addition to its signature.
 async fn register_through(
     gateway: &Gateway,
     node: &Node,
@@ -289,7 +290,7 @@ async fn nobody_becomes_local_by_a_proxy_on_the_gateway_s_machine() {
     let routing = document(&other.url());
     let through = ("x-forwarded-for", "203.0.113.9");
     for (server, proxied, direct) in [
-        // A proxy that nobody named is seen by what it adds.
+        // A proxy that is not in `trusted_proxies` is recognized by the headers that it adds.
         (
             "",
             vec![
@@ -300,8 +301,8 @@ async fn nobody_becomes_local_by_a_proxy_on_the_gateway_s_machine() {
             ],
             200,
         ),
-        // One that was named tells from where the node speaks; without that it is the proxy itself
-        // that speaks.
+        // A trusted proxy says where the node connects from. Without that header, the address is
+        // the proxy's own.
         (
             "trusted_proxies: [127.0.0.1]",
             vec![
@@ -312,7 +313,7 @@ async fn nobody_becomes_local_by_a_proxy_on_the_gateway_s_machine() {
             ],
             403,
         ),
-        // One that says nothing may be there where the gateway has a name of its own.
+        // With a public URL, there may be a proxy that adds no headers.
         ("public_url: https://gw.example.com", vec![vec![through], vec![]], 403),
     ] {
         let gateway = Setup::new(&routing).server(server).start().await;
@@ -343,7 +344,7 @@ async fn nobody_becomes_local_by_a_proxy_on_the_gateway_s_machine() {
                     .await;
             assert_eq!(at_home.status, 200, "{}", at_home.text());
         }
-        // An enrolment says where without asking anybody.
+        // An endpoint in the enrolment needs no such check.
         let fixed = Node::enrol(&gateway, "b", json!({ "endpoint": local })).await;
         assert_eq!(
             register_through(&gateway, &fixed, &authority, &local, &[through]).await.status,

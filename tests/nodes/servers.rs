@@ -1,5 +1,5 @@
-//! `rerouter node` beside servers in the words that each of them has, as they change, fall silent
-//! and come back; and by wrong clocks.
+//! `rerouter node` with each kind of server: its API, changes of its models, silence and recovery.
+//! Also nodes with wrong clocks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ use crate::support::node_process::{Process, reported};
 use crate::support::provider::{self as scripted, Provider, Received, Step};
 use crate::support::{free_port, until};
 
-/// Nothing is waited for for long.
+/// A short drain, so that tests do not wait.
 const DRAIN: [&str; 2] = ["--drain", "1"];
 
-/// Answers by `METHOD /path`, which a test may change; what is not there is 404.
+/// Answers by `METHOD /path`, which a test may change. Other paths are 404.
 #[derive(Clone, Default)]
 pub struct Pages(Arc<Mutex<HashMap<String, String>>>);
 
@@ -98,8 +98,8 @@ fn sglang() -> Pages {
     ])
 }
 
-/// It answers some of Ollama's questions too, and without `--metrics` says by its slots what it is
-/// doing.
+/// llama.cpp, which also answers some paths of Ollama. Without `--metrics`, only its slots show how
+/// busy it is.
 fn llama_cpp() -> Pages {
     let meta = json!({
         "vocab_type": 2, "n_vocab": 128_256, "n_ctx_train": 131_072, "n_embd": 4096,
@@ -227,8 +227,8 @@ async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
     until("it to report, too", async || (asked(&servers[3], "/api/ps") >= 2).then_some(())).await;
     assert_eq!(asked(&servers[3], "/api/show"), 2, "once for each model, as long as it is that");
 
-    // Another list, a model that sleeps, one that was loaded with less, and one that was pulled
-    // anew.
+    // Another list, a sleeping model, a model loaded with a smaller context, and a model that was
+    // pulled again.
     kinds[0].put(
         "GET /v1/models",
         &json!({"object": "list", "data": [{"id": "qwen-new", "max_model_len": 1024}]}),
@@ -274,7 +274,7 @@ async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
     )
     .await;
     assert!(asked(&servers[2], "/slots") <= slots + 1, "one who sleeps is not woken");
-    // Unloaded, it will be loaded as it was.
+    // An unloaded model will be loaded with the same context again.
     kinds[3].put("GET /api/ps", &json!({"models": []}));
     let before = asked(&servers[3], "/api/ps");
     until("another look", async || (asked(&servers[3], "/api/ps") > before + 1).then_some(()))
@@ -290,7 +290,7 @@ async fn each_server_is_told_of_in_what_it_tells_and_as_it_changes() {
     .await;
 }
 
-/// The status of a chat that only nodes serve.
+/// The status of a chat for a model that only nodes serve.
 async fn ask(gateway: &Gateway, key: &Key) -> u16 {
     gateway.chat(key, chat_body("local", false).as_bytes()).await.status
 }
@@ -315,7 +315,7 @@ async fn a_server_that_is_gone_gets_no_traffic_and_is_back_when_it_answers() {
     until("it to report", async || reported(&gateway, &node, 3).await).await;
     assert_eq!(ask(&gateway, &key).await, 200);
 
-    // One answer that does not come in time may be one of a busy server.
+    // A single late answer may come from a busy server.
     hangs.store(true, Ordering::SeqCst);
     let lease = node.shown(&gateway).await["lease_expires_at"].clone();
     until("an answer to be late", async || (late.load(Ordering::SeqCst) > 0).then_some(())).await;
@@ -363,7 +363,7 @@ async fn a_clock_that_is_wrong_or_is_set_keeps_no_node_away() {
             .await
     };
     assert_eq!(refused().await, 4.0, "the first callback of each; from then on they know");
-    // And while it runs it is set to another time that is wrong, and to the right one.
+    // While the nodes run, their clocks are set to another wrong time and to the right time.
     for (clock, ahead) in clocks.iter().zip([-86_400, 0, 600, 0]) {
         clock.set(ahead);
     }

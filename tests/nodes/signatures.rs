@@ -1,5 +1,5 @@
-//! Signatures of nodes over every kind of connection, at their time, and once. What of one may be
-//! bent, which is nothing, is in `enrolment` and beside the reader.
+//! Signatures of nodes over every kind of connection: their time limits, and that each is valid
+//! once. Manipulated signatures are tested in `enrolment` and in the unit tests of the reader.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::support::provider::{self as scripted, Provider};
 const EVENTS: &str = "/v1/agent/events";
 const NOTHING: &[u8] = br#"{"events":[]}"#;
 
-/// The headers of a good one.
+/// The headers of a valid signed request.
 fn good(gateway: &Gateway, node: &Node) -> Vec<(&'static str, String)> {
     node.sign(gateway, EVENTS, NOTHING, now())
 }
@@ -31,7 +31,7 @@ async fn a_signature_for_another_gateway_is_none() {
         let headers = node.sign_for(authority, EVENTS, NOTHING, now());
         check_401(&send(&gateway, EVENTS, &headers, NOTHING).await, authority);
     }
-    // Who asked for which host is the connection's affair: the signature is for the listener.
+    // The `Host` of the request does not matter: the signature is for the listener.
     let mut connection = gateway.connect().await;
     let headers = good(&gateway, &node);
     let headers = pairs(&headers);
@@ -42,7 +42,7 @@ async fn a_signature_for_another_gateway_is_none() {
     );
 }
 
-/// The answer to a callback that was signed `skew` seconds from now, while the clock showed one
+/// The answer to a call whose signature is dated `skew` seconds from now, if the clock stays in one
 /// second.
 async fn skewed(gateway: &Gateway, node: &Node, skew: i64) -> Answer {
     for _ in 0..200 {
@@ -87,7 +87,7 @@ async fn a_nonce_is_good_once_whatever_became_of_the_process() {
     let mut sent = vec![good(&gateway, &node)];
     assert_eq!(send(&gateway, EVENTS, &sent[0], NOTHING).await.status, 202);
     refused(&gateway, &sent, "twice").await;
-    // What was refused for what came with it is spent as well.
+    // A signature is used up even if its request was refused for another reason.
     let bad = node.sign(&gateway, EVENTS, b"[]", now());
     check_401(&send(&gateway, EVENTS, &bad, b"[ ]").await, "another body");
     check_401(&send(&gateway, EVENTS, &bad, b"[]").await, "its own body, too late");
@@ -126,7 +126,7 @@ async fn over_tls_and_http_2_and_ipv6_the_same_is_signed() {
     let (taken, again) = over_http2(&mut http2, &address.to_string()).await;
     assert_eq!(taken.status, 202, "{}", taken.text());
     check_401(&again, "twice, on another stream");
-    // Its `:authority` is a name of the listener, and not what is signed.
+    // This `:authority` is a name of the listener, but not the signed one.
     check_401(
         &over_http2(&mut http2, &format!("localhost:{}", address.port())).await.0,
         "what was asked for",

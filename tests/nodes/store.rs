@@ -1,5 +1,5 @@
-//! Nodes while the store takes nothing: they go on serving, and what they signed is good once all
-//! the same.
+//! Nodes while the store takes no writes: they go on serving, and each signed request is still
+//! accepted only once.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::support::{count, until};
 
 const REPORT: &str = "/v1/agent/heartbeat";
 
-/// A report and the headers that it is sent with.
+/// A report, and the headers to send with it.
 struct Signed {
     headers: Vec<(&'static str, String)>,
     body: String,
@@ -37,7 +37,7 @@ async fn deliver(gateway: &Gateway, signed: &Signed) -> Answer {
     send(gateway, REPORT, &signed.headers, signed.body.as_bytes()).await
 }
 
-/// A report that is taken, made until it is.
+/// Sends signed reports until one is accepted.
 async fn beat(gateway: &Gateway, node: &Node, seq: u64) {
     until("a report to be taken", async || {
         let answer = deliver(gateway, &signed(gateway, node, seq)).await;
@@ -109,7 +109,7 @@ async fn without_room(may_mount: bool) {
     beat(&gateway, &node, 5).await;
     disk.fill();
     assert_eq!(deliver(&gateway, &signed(&gateway, &node, 6)).await.status, 200);
-    // A full disk is no reason not to start either.
+    // The gateway also starts with a full disk.
     gateway.kill_9();
     gateway.start_again().await;
     if let Disk::Limited(process) = &mut disk {
@@ -131,7 +131,8 @@ async fn without_room(may_mount: bool) {
     assert_eq!(gateway.chat(&key, chat_body("local", false).as_bytes()).await.status, 200);
 }
 
-/// What nobody tells does not end: the node reports to no gateway that its gateway hears of.
+/// A lease does not end while the gateway has no database, because the node may be reporting to
+/// another gateway.
 #[tokio::test]
 async fn a_gateway_that_goes_on_without_its_database_holds_its_nodes() {
     let cluster = Cluster::start(&[]);
@@ -155,14 +156,14 @@ async fn a_gateway_that_goes_on_without_its_database_holds_its_nodes() {
         (gateway.metric("rerouter_lease_seconds", &[]).await == 0.0).then_some(())
     })
     .await;
-    // A report is taken once.
+    // A report is accepted only once.
     let meanwhile = signed(&gateway, &node, 3);
     let taken = deliver(&gateway, &meanwhile).await;
     assert_eq!(taken.status, 200, "{}", taken.text());
     for (signed, what) in [(&meanwhile, "without the database"), (&before, "with it")] {
         check_401(&deliver(&gateway, signed).await, &format!("taken {what}, and sent again"));
     }
-    // More than a lease of the node passes, of which it is silent.
+    // More time than a node's lease passes without a report.
     let end = |shown: &Value| shown["lease_expires_at"].as_str().unwrap().to_owned();
     for passed in [20, 40, 60] {
         let before = end(&node.shown(&gateway).await);
@@ -178,7 +179,7 @@ async fn a_gateway_that_goes_on_without_its_database_holds_its_nodes() {
     assert_eq!(served.count(), 3);
 }
 
-/// A node of a host's.
+/// Enrols a node at this host.
 async fn enrol(host: &Host) -> Node {
     Node::of(&host.ask("POST", "/v1/nodes", Some(ADMIN), Some(r#"{"name":"a"}"#)).await.json())
 }
@@ -207,7 +208,8 @@ async fn what_would_end_a_secret_is_not_taken_while_the_store_fails() {
     assert_eq!(call(&host, &node, "heartbeat", &report(1, "ready", 0)).await.status, 200);
     faults.clear();
     assert_eq!(call(&host, &node, "heartbeat", &report(1_000, "ready", 0)).await.status, 200);
-    // The first use of a generation ends the one before; a restart would bring that back.
+    // The first use of a new secret ends the old one. Unless that is stored, a restart would revive
+    // the old secret.
     let rotated =
         host.ask("POST", &format!("/v1/nodes/{}/rotate", node.id), Some(ADMIN), None).await;
     let next = Node::of(&rotated.json());
@@ -328,7 +330,7 @@ async fn of_copies_that_come_at_once_one_is_taken() {
         let mut statuses: Vec<u16> =
             futures::future::join_all(copies).await.iter().map(|answer| answer.status).collect();
         statuses.sort_unstable();
-        // One that is taken twice would be refused for its number, and only for that.
+        // A copy that is accepted twice would be refused by its number with another status.
         assert_eq!(statuses, [200, 401, 401, 401, 401]);
     }
     host.stop().await;

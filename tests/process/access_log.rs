@@ -1,5 +1,5 @@
-//! The access log: one JSON line a request on standard output, whatever its end; patterns and ids,
-//! no query, no header value. Text for people.
+//! The access log: one JSON line per request on standard output, however the request ends. It has
+//! path patterns and ids, but no query and no header values. On a terminal, it is text for people.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
 use crate::support::{free_port, until};
 
-/// The access line of a request, once it is written.
+/// Waits for the access line of a request.
 async fn line(gateway: &Gateway, request_id: &str) -> Value {
     until("the access line", async || {
         let log = gateway.log();
@@ -99,7 +99,7 @@ async fn what_is_not_known_is_not_in_the_line() {
     assert_eq!(told["recipe"], "direct");
 }
 
-/// The word of an error is the one that its client reads.
+/// The client and the log get the same word for an error.
 #[tokio::test]
 async fn an_error_has_one_word_in_the_log_and_in_the_body() {
     let gateway = Setup::new(&in_order(&[("a", "http://127.0.0.1:9/v1")], "")).start().await;
@@ -141,7 +141,7 @@ async fn a_secret_in_the_wrong_place_is_not_written_down() {
     assert!(!gateway.log().contains(&key.secret));
 }
 
-/// Keys of the environment have no form, and are known by their value.
+/// Keys in environment variables have no known format, so the gateway recognizes them by value.
 #[tokio::test]
 async fn keys_of_the_environment_in_names_and_paths_are_hidden() {
     let agent_key = "agent/canary+b9719d911017c592abcdef01==";
@@ -190,7 +190,7 @@ async fn keys_of_the_environment_in_names_and_paths_are_hidden() {
     }
     for id in &ids {
         let mut capture = gateway.capture(id).await;
-        // What clients write there is theirs.
+        // Bodies belong to the client, and stay as they are.
         for part in ["request", "response"] {
             assert!(capture[part]["body"].take().is_string());
         }
@@ -214,7 +214,7 @@ async fn an_access_log_that_is_off_says_nothing() {
         .await;
     let key = gateway.create_key().await;
     let id = gateway.chat(&key, chat_body("auto", false).as_bytes()).await.request_id();
-    // Its capture is there, so its line would be: both are left at the same place.
+    // The capture and the access line are written at the same time, so the line would exist by now.
     gateway.capture(&id).await;
     assert!(!gateway.log().contains("\"request_id\""), "{}", gateway.log());
 }
@@ -258,7 +258,7 @@ async fn logs_are_text_where_the_document_says_so() {
     assert!(log.contains(" INFO  ") && !log.contains("\"message\""), "{log}");
 }
 
-/// A terminal for both logs, by `script`. Whoever sets `NO_COLOR` gets no colour.
+/// `script` makes a terminal for both logs. `NO_COLOR` switches colours off.
 #[tokio::test]
 async fn people_at_a_terminal_read_text() {
     for (no_color, is_colored) in [("", true), ("1", false)] {
@@ -289,7 +289,7 @@ async fn people_at_a_terminal_read_text() {
             shown().contains("invalid_api_key").then_some(())
         })
         .await;
-        // What Ctrl-C sends: the gateway leaves, and `script` with it.
+        // Ctrl-C ends the gateway, and with it `script`.
         terminal.stdin.take().unwrap().write_all(b"\x03").unwrap();
         tokio::task::spawn_blocking(move || terminal.wait()).await.unwrap().unwrap();
         let shown = shown();

@@ -1,5 +1,5 @@
-//! The compose files, as far as they can be tried without containers: each document in them is
-//! accepted by the program that reads it, and each file that they name is there.
+//! Checks of the compose files without containers: each document in them is accepted by its
+//! program, and all files that they name exist.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ fn several_gateways() -> String {
     std::fs::read_to_string(folder().join("several-gateways.yaml")).unwrap()
 }
 
-/// The text of an entry of `configs`, as a container gets it.
+/// The text of an entry in `configs`, as the container gets it.
 fn content(compose: &str, name: &str) -> String {
     let (_, after) = compose.split_once(&format!("\n  {name}:\n    content: |\n")).unwrap();
     let lines = after.lines().map_while(|line| line.strip_prefix("      "));
@@ -30,7 +30,7 @@ fn the_gateways_of_the_compose_file_start_with_their_document() {
     let dir = tempfile::tempdir().unwrap();
     let document = content(&several_gateways(), "rerouter");
     assert!(document.contains("/var/lib/rerouter"), "{document}");
-    // The address, the database and the directory are of the containers.
+    // Addresses, the database and directories exist only in the containers.
     let here = document
         .replace("/var/lib/rerouter", dir.path().to_str().unwrap())
         .replace("0.0.0.0:8080", "127.0.0.1:0")
@@ -47,7 +47,7 @@ fn the_gateways_of_the_compose_file_start_with_their_document() {
     assert!(output.status.success(), "{said}");
 }
 
-/// The gateways believe the address of a client from the balancer alone, and it takes none from
+/// The gateways take a client's address only from the balancer, and the balancer takes none from
 /// clients.
 #[test]
 fn clients_of_the_compose_file_do_not_choose_their_address() {

@@ -1,4 +1,4 @@
-//! One gateway as a process: its settings, what it tells operators, panics, upgrades.
+//! One gateway as a process: settings, logs and metrics, panics, upgrades.
 
 mod access_log;
 mod compose;

@@ -1,4 +1,4 @@
-//! HTTP client of a gateway: one address, one key, failures in one line.
+//! HTTP client of a gateway, for one address and one key. A failure is one line of text.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -21,18 +21,17 @@ use rerouter_records::routing::ProblemRecord;
 
 /// Longest wait of the command line for a connection.
 const CLIENT_CONNECT: Duration = Duration::from_secs(10);
-/// Longest time for the command line to send a request: a megabyte on a slow line.
+/// Longest time for the command line to send a request: enough for a megabyte on a slow line.
 const CLIENT_SEND: Duration = Duration::from_secs(120);
-/// Longest wait of the command line for the head of an answer: a provider may take as long for
-/// a reroute.
+/// Longest wait of the command line for the head of an answer: a reroute waits for its provider.
 const CLIENT_ANSWER: Duration = Duration::from_secs(900);
-/// Bytes of one answer to the command line, and of one line of a corpus: a capture of the
-/// longest bodies, escaped.
+/// Most bytes of one answer to the command line, and of one line of a corpus: enough for a capture
+/// of the longest bodies, escaped.
 pub(super) const CLIENT_BYTES: u64 = 512 << 20;
 
 const USER_AGENT: &str = concat!("rerouter/", env!("CARGO_PKG_VERSION"));
 
-/// Behind a 401 of AGENT.
+/// Added to the message of a 401 from AGENT.
 const AGENT_HINT: &str = " (AGENT takes a key of its own: from REROUTER_AGENT_API_KEY, or from a \
                           profile by `rerouter profile set NAME --agent`)";
 
@@ -64,7 +63,7 @@ pub(super) struct ApiResponse {
     pub(super) status: u16,
     pub(super) text: String,
     pub(super) retry_after: Option<u64>,
-    /// The gateway says that a repeated call gets the same.
+    /// Whether the gateway says that a repeated call would get the same answer.
     pub(super) forbids_retry: bool,
     called: CalledInterface,
 }
@@ -144,7 +143,7 @@ impl ApiClient {
         Ok(ApiClient { agent: Agent::new_with_config(config), base, key, called })
     }
 
-    /// `GET`; any status is an answer.
+    /// `GET`. Any status is an answer.
     pub(super) fn get(
         &self,
         path: &str,
@@ -233,7 +232,7 @@ impl ApiClient {
         match call.body {
             Some((kind, body)) => self.agent.run(request.header("content-type", kind).body(body)?),
             None if matches!(call.method, "GET" | "DELETE") => self.agent.run(request.body(())?),
-            // With a length of 0.
+            // An empty body has `Content-Length: 0`.
             None => self.agent.run(request.body(&[][..])?),
         }
     }
@@ -287,7 +286,7 @@ pub(super) fn base_url(url: &str) -> Result<String, CommandFailure> {
 
 const UNTRUSTED: &str = "no trusted authority signed its certificate";
 
-/// What rustls says, by a word in it, and what people understand.
+/// A word in a message of rustls, and the explanation for people that replaces the message.
 const TLS_FAILURES: [(&str, &str); 3] = [
     ("InvalidContentType", "it does not speak TLS there: try http:// instead of https://"),
     ("UnknownIssuer", UNTRUSTED),
@@ -305,14 +304,14 @@ pub(super) fn cause(error: &ureq::Error) -> String {
     known.map_or(text, |(_, told)| (*told).to_owned())
 }
 
-/// The text of a page at a root URL, if it answers with 200 within this time.
+/// The text at this URL, if the server answers with success within this time.
 pub(super) fn ask_once(url: &str, wait: Duration) -> Option<String> {
     let config = Agent::config_builder().max_redirects(0).timeout_global(Some(wait)).build();
     let answer = Agent::new_with_config(config).get(url).call().ok()?;
     answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64).read_to_string().ok()
 }
 
-/// How a server answered that was asked once.
+/// The answer of a server to [`probe`].
 pub(super) struct ProbeAnswer {
     pub(super) status: u16,
     /// Its header `Date`.
@@ -320,7 +319,7 @@ pub(super) struct ProbeAnswer {
     pub(super) text: String,
 }
 
-/// Asks a server once; any status is an answer. `authorities` in DER are trusted instead of the
+/// Asks a server once. Any status is an answer. `authorities`, in DER, are trusted instead of the
 /// public ones.
 pub(super) fn probe(
     url: &str,
@@ -340,7 +339,7 @@ pub(super) fn probe(
         .tls_config(tls.build())
         .build();
     let mut request = Agent::new_with_config(config).get(url);
-    // The address has the host.
+    // The client takes `Host` from the URL.
     for (name, value) in headers.iter().filter(|(name, _)| *name != http::header::HOST) {
         request = request.header(name, value);
     }

@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), Com
             table.digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         told.push_str(&format!("{:>12}  {:<11}  sha256 {digest}…\n", table.rows, table.name));
     }
-    // The copy is made, whether or not this can be printed.
+    // The copy is complete even if this cannot be printed.
     let _ = output::print(&format!(
         "{told}Copied these rows to PostgreSQL, and read the same there.\n\
          Captures are in {dir}: start the gateway with that data directory, the same master key, \

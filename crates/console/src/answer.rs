@@ -1,4 +1,4 @@
-//! Answers of the console, with the headers that protect each.
+//! Answers of the console, with the headers that protect them.
 
 use bytes::Bytes;
 use http::header::{
@@ -10,13 +10,12 @@ use maud::Markup;
 
 use rerouter_base::error::{Error, Result};
 
-/// Nothing comes from elsewhere, nothing is written into the page that runs, and no other site
-/// frames it.
+/// Pages load nothing from elsewhere, run no inline script, and appear in no frame of another site.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
 
-/// Protects every answer of the console.
+/// Sets the headers that protect every answer of the console.
 pub(super) fn protect(headers: &mut HeaderMap) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -26,7 +25,7 @@ pub(super) fn protect(headers: &mut HeaderMap) {
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
 }
 
-/// An answer of HTML, which no cache keeps.
+/// An HTML answer, which is not cached.
 pub(super) fn html(status: StatusCode, html: Markup) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(html.into_string()));
     *response.status_mut() = status;
@@ -37,7 +36,7 @@ pub(super) fn html(status: StatusCode, html: Markup) -> Response<Bytes> {
     response
 }
 
-/// An answer that a browser keeps as a file, and no cache.
+/// An answer that the browser saves as a file, and that is not cached.
 pub(super) fn file(
     kind: &'static str,
     name: &str,
@@ -53,7 +52,7 @@ pub(super) fn file(
     Ok(response)
 }
 
-/// An answer that leads to another page; htmx is told by a header of its own.
+/// A redirect to another page. A request of htmx gets it in the header `HX-Redirect`.
 pub(super) fn redirect(fragment: bool, place: HeaderValue) -> Response<Bytes> {
     let mut response = html(StatusCode::SEE_OTHER, Markup::default());
     if fragment {

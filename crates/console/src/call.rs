@@ -1,4 +1,5 @@
-//! What a page works with: its caller and request, calls of the API as that caller, and answers.
+//! What a page's handler works with: its caller and request, calls of the API as that caller, and
+//! answers.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -45,8 +46,8 @@ impl PageCall<'_> {
         serde_json::from_value(self.get(path_and_query).await?).map_err(Error::internal)
     }
 
-    /// A page of a list of the API by these filters, from the `after` of this request on; and the
-    /// path of the next page of the list at `here`.
+    /// Reads a page of a list of the API with these filters, from the `after` of this request on.
+    /// Also returns the path of the next page of the console's list at `here`.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         api: &str,
@@ -113,7 +114,7 @@ impl PageCall<'_> {
         }
     }
 
-    /// The route of a call, and who makes it. Completes the request as the gateway does.
+    /// Finds the route of a call and its caller. Completes the request as the gateway does.
     fn admit(&self, request: &mut ApiRequest) -> Result<(&'static Route, Principal)> {
         let (route, params) = match api::find(request.method(), request.uri().path()) {
             RouteMatch::Route(route, params) => (route, params),
@@ -133,14 +134,15 @@ impl PageCall<'_> {
         Ok((route, who))
     }
 
-    /// Says where a request to a handler comes from.
+    /// Adds the client and the id of this request to a request to a handler.
     pub(super) fn complete(&self, request: &mut ApiRequest) {
         let (own, extensions) = (self.request.extensions(), request.extensions_mut());
         extensions.insert(self.client());
         own.get::<RequestId>().cloned().map(|id| extensions.insert(id));
     }
 
-    /// AGENT has keys of its own: where it is enforced, the session has one, or is given `key`.
+    /// The caller on AGENT, which has its own keys. If AGENT is enforced, the session must have a
+    /// key, or `key` becomes its key.
     pub(super) fn agent_tenant(&self, key: Option<&Secret>) -> Result<Principal> {
         let found = self.app.auth.agent_tenant(self.who, key, self.app.clock.now());
         let missing = || Error::new(Kind::Unauthorized, "A valid AGENT key is needed for this.");
@@ -173,7 +175,7 @@ impl PageCall<'_> {
         Form::read(self.request.body())
     }
 
-    /// A variable segment of the path.
+    /// A variable segment of the path, decoded.
     pub(super) fn param(&self, at: usize) -> String {
         let text = self.request.extensions().get::<PathParams>().map_or("", |found| found.get(at));
         decode(&text.replace('+', "%2B")).unwrap_or_default()
@@ -202,23 +204,23 @@ impl PageCall<'_> {
         Ok(layout::page(StatusCode::OK, self.who, &self.tabs(), Some(tab), title, &main))
     }
 
-    /// As [`page`](Self::page), of no tab and with another status.
+    /// A whole page with this status, under no tab.
     pub(super) fn plain_page(&self, status: StatusCode, title: &str, main: &Markup) -> ApiResult {
         Ok(layout::page(status, self.who, &self.tabs(), None, title, main))
     }
 
-    /// A part of a page.
+    /// An answer with a part of a page.
     pub(super) fn fragment(&self, status: StatusCode, html: Markup) -> ApiResult {
         Ok(answer::html(status, html))
     }
 
-    /// Leads the browser to another page, which it gets with GET.
+    /// Redirects the browser to another page, which it gets with GET.
     pub(super) fn redirect(&self, to: &str) -> ApiResult {
         let place = HeaderValue::from_str(to).map_err(Error::internal)?;
         Ok(answer::redirect(self.is_fragment(), place))
     }
 
-    /// The answer to a page that failed, with the error's own words.
+    /// The answer to a page that failed, with the error's message.
     pub(super) fn refusal(&self, error: Error) -> ApiResult {
         let path = self.request.uri().path_and_query().map_or("/", |asked| asked.as_str());
         let mut ask = PageAsk::new(self.request.method(), path, self.request.headers());
@@ -238,7 +240,7 @@ pub(super) fn request(
         request = request.header(CONTENT_TYPE, "application/json");
     }
     let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
-    // What does not fit into a path names nothing.
+    // A path that HTTP does not allow names nothing.
     request.body(body).map_err(|_| Error::not_found("path"))
 }
 

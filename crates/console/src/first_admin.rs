@@ -1,4 +1,4 @@
-//! Creates the first admin, with the link that a start shows.
+//! Creates the first admin, with the link that the gateway prints when it starts.
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};

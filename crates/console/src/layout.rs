@@ -39,8 +39,8 @@ pub(super) const TABS: [TabRow; 10] = [
     (Tab::Playground, "/console/playground", "Playground", false),
 ];
 
-/// Settings of htmx: no code from attributes, no style elements, and answers with errors are shown
-/// like all others.
+/// Settings of htmx: it runs no code from attributes, adds no style elements, and shows error
+/// answers like all others.
 const HTMX: &str = r#"{"allowEval":false,"includeIndicatorStyles":false,"historyCacheSize":0,
 "selfRequestsOnly":true,"responseHandling":[{"code":"204","swap":false},{"code":"...","swap":true}]
 }"#;

@@ -1,7 +1,7 @@
-//! The console: pages for people, at `/console/`. It is a client of the API inside the process: a
-//! page finds a route with [`api::find`], under the same policy, calls its handler as whoever looks
-//! at the page, and reads its JSON. So it shows and changes what the API would, and never touches
-//! the store.
+//! The console: pages for people, at `/console/`. It is a client of the API inside the process. A
+//! page finds a route with [`api::find`], calls its handler as the user who looks at the page,
+//! under the same policy, and reads its JSON. So the console can show and change only what the API
+//! can, and never touches the store.
 //!
 //! Pages are plain HTML that works by links and forms. htmx replaces parts of a page; a handler
 //! tells such a request by [`PageCall::is_fragment`](call::PageCall::is_fragment).

@@ -2,7 +2,7 @@
 
 use rerouter_base::url::encode;
 
-/// A path with those parameters that have a value.
+/// Adds the parameters that are not empty to a path.
 pub(super) fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> =

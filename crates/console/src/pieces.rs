@@ -1,4 +1,4 @@
-//! Small pieces of pages.
+//! Small pieces of HTML that pages share.
 
 use jiff::Timestamp;
 use maud::{Markup, html};

@@ -1,5 +1,5 @@
-//! `/console/playground`, and the chat that agents are tried with. The browser itself sends the
-//! messages to the gateway's inference, with the session; `playground.js` shows what comes back.
+//! `/console/playground`, and the chat that also tries agents. The browser sends the messages to
+//! the gateway's inference routes, in the user's session. `playground.js` shows the answers.
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};
@@ -35,7 +35,7 @@ pub(super) async fn models(call: &PageCall<'_>) -> Result<Vec<String>> {
     Ok(data.into_iter().map(name).collect())
 }
 
-/// A chat with a model of these.
+/// A chat with one of these models, at first with `first`.
 pub(super) fn chat(models: &[String], first: &str) -> Markup {
     html! {
         noscript { p .error { "The chat needs JavaScript." } }

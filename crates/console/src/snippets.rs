@@ -1,6 +1,6 @@
-//! Client set-up, from docs/clients.md itself: the page of the docs and the console say the same,
-//! and the tests that run the page run what the console shows. `/console/clients` shows it without
-//! a key, a new key's page with it.
+//! Client set-up, taken from docs/clients.md, so that the docs and the console say the same, and
+//! the tests of that page also test what the console shows. `/console/clients` shows it without a
+//! key, and the page of a new key with that key.
 
 use std::sync::LazyLock;
 
@@ -14,12 +14,12 @@ use rerouter_base::interface::Interface;
 use rerouter_core::api::{ApiResult, ClientOrigin};
 
 const PAGE: &str = include_str!("../../../docs/clients.md");
-/// The heading after the clients.
+/// The heading after the last client.
 const END: &str = "What the gateway changes";
-/// Addresses of the docs: the gateway's stand there.
+/// Addresses in the docs, which the gateway's own replaces.
 const ORIGINS: [&str; 2] = ["http://127.0.0.1:8080", "https://gw.example.com"];
 
-/// One client.
+/// The set-up of one client.
 struct Snippet {
     title: &'static str,
     parts: Vec<SnippetPart>,
@@ -30,10 +30,10 @@ enum SnippetPart {
     Code(String),
 }
 
-/// What is filled into a snippet.
+/// The values that are filled into a snippet.
 struct Filling<'a> {
     origin: String,
-    /// `None`: the variable `KEY` stays.
+    /// If `None`, the variable `KEY` stays.
     key: Option<&'a str>,
     model: String,
 }
@@ -44,7 +44,7 @@ static SNIPPETS: LazyLock<Vec<Snippet>> = LazyLock::new(|| {
 });
 
 impl Snippet {
-    /// A section: its words and code, up to a document of the gateway's own.
+    /// Reads a section of the docs: its text and code, up to an example of a routing document.
     fn read(section: &'static str) -> Option<Snippet> {
         let (title, rest) = section.split_once('\n')?;
         let rest = rest.split("<!-- routing document -->").next().unwrap_or_default();
@@ -61,7 +61,7 @@ impl Snippet {
             }
             code = !code;
         }
-        // What announces the document that is left out.
+        // The sentence that announces the routing document is dropped, too.
         parts.pop_if(|part| matches!(part, SnippetPart::Words(text) if text.ends_with(':')));
         (!parts.is_empty()).then_some(Snippet { title, parts })
     }
@@ -149,7 +149,7 @@ pub(super) fn block(text: &str) -> Markup {
     }
 }
 
-/// The little markup of the docs' words: code, and links, of which the text stays.
+/// Renders the inline markup of the docs: code, and the text of links.
 fn inline(text: &str) -> Markup {
     html! {
         @for (at, piece) in text.split('`').enumerate() {
@@ -167,7 +167,7 @@ fn without_links(text: &str) -> String {
     out.replace(['[', '*'], "")
 }
 
-/// How clients reach the gateway: by its public URL, else as this page was reached.
+/// The address at which clients reach the gateway: its public URL, else the one of this request.
 pub(super) fn origin(call: &PageCall<'_>) -> String {
     if let Some(public) = &call.app.server.public_url {
         return public.trim_end_matches('/').to_owned();
@@ -179,7 +179,7 @@ pub(super) fn origin(call: &PageCall<'_>) -> String {
     format!("{scheme}://{}", authority.or_else(host).unwrap_or("127.0.0.1:8080"))
 }
 
-/// A name to ask for: `auto` if it is served, else the first that needs no quotes anywhere.
+/// A model to ask for: `auto` if it is served, else the first name that needs no quotes anywhere.
 async fn model(call: &PageCall<'_>) -> String {
     let mut names = playground::models(call).await.unwrap_or_default();
     names.retain(|name| {

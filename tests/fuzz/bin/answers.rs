@@ -1,4 +1,4 @@
-//! `answers` of `targets.rs` under libFuzzer.
+//! Runs `answers` of `targets.rs` under libFuzzer.
 #![no_main]
 
 #[path = "../targets.rs"]

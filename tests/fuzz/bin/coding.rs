@@ -1,4 +1,4 @@
-//! `coding` of `targets.rs` under libFuzzer.
+//! Runs `coding` of `targets.rs` under libFuzzer.
 #![no_main]
 
 #[path = "../targets.rs"]

@@ -1,4 +1,4 @@
-//! `edits` of `targets.rs` under libFuzzer.
+//! Runs `edits` of `targets.rs` under libFuzzer.
 #![no_main]
 
 #[path = "../targets.rs"]

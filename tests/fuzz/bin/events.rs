@@ -1,4 +1,4 @@
-//! `events` of `targets.rs` under libFuzzer.
+//! Runs `events` of `targets.rs` under libFuzzer.
 #![no_main]
 
 #[path = "../targets.rs"]

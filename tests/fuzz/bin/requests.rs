@@ -1,4 +1,4 @@
-//! `requests` of `targets.rs` under libFuzzer.
+//! Runs `requests` of `targets.rs` under libFuzzer.
 #![no_main]
 
 #[path = "../targets.rs"]

@@ -1,4 +1,4 @@
-//! What is looked at on this machine: store, disk, certificates.
+//! Checks of this machine (store, disk, certificates), and of its lease and object store.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use rerouter_gateway::server::Environment;
 use rerouter_gateway::server::ready::{self, Readiness};
 use rerouter_store::{self as store, StoreUrl};
 
-/// Whether the store opens with the master key, and is of this build.
+/// Checks that the store opens with the master key, and that this build can read it.
 pub(super) fn store(
     report: &mut DoctorReport,
     server: &Server,
@@ -43,7 +43,7 @@ pub(super) fn store(
     }
 }
 
-/// Room for captures and accounts.
+/// Checks that there is room on disk for captures and accounts.
 pub(super) fn disk(report: &mut DoctorReport, server: &Server) {
     let mut dir: &Path = &server.data_dir;
     while !dir.exists() {
@@ -69,7 +69,7 @@ pub(super) fn disk(report: &mut DoctorReport, server: &Server) {
     }
 }
 
-/// Certificates of listeners: usable, and for how long.
+/// Checks that the certificates of listeners are usable, and for how long.
 pub(super) fn certificates(report: &mut DoctorReport, server: &Server, readiness: &Readiness) {
     let of_tls = readiness.problems.iter().filter(|problem| problem.path.contains(".tls."));
     let mut any = false;
@@ -108,7 +108,7 @@ fn expires(report: &mut DoctorReport, file: &str, end: Option<Timestamp>, now: T
     }
 }
 
-/// What several gateways need.
+/// Reports the lease, which every gateway on a PostgreSQL database needs.
 pub(super) fn lease(report: &mut DoctorReport, server: &Server, running: bool) {
     let told = match (&server.store.url, running) {
         (StoreUrl::Sqlite, _) => "not needed with SQLite",
@@ -118,7 +118,7 @@ pub(super) fn lease(report: &mut DoctorReport, server: &Server, running: bool) {
     report.ok("lease", told);
 }
 
-/// Whether segments of captures can be written to the object store, read and deleted.
+/// Checks that segments of captures can be written to the object store, read and deleted.
 pub(super) fn objects(report: &mut DoctorReport, server: &Server, environment: &Environment) {
     const REMEDY: &str = "check the bucket, its region, and the variables of its credentials, \
                           which need to write, read and delete";

@@ -1,4 +1,4 @@
-//! `rerouter doctor`: what a deployment needs, looked at one by one, each with a remedy.
+//! `rerouter doctor`: checks what a deployment needs, with a remedy for each problem.
 
 mod machine;
 mod places;

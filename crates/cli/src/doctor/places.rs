@@ -1,4 +1,4 @@
-//! What is asked elsewhere: providers, a gateway that runs, and their clocks.
+//! Checks that ask other servers: providers, a running gateway, and their clocks.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use rerouter_store::DataDir;
 /// Longest wait of `doctor` for a provider or a gateway.
 const DOCTOR_ANSWER: Duration = Duration::from_secs(10);
 
-/// Seconds by which the clock of another machine is ahead of this one's.
+/// Names of other machines, each with the seconds by which its clock is ahead of this machine's.
 pub(super) type ClockDifferences = Vec<(String, i64)>;
 
 /// Asks the gateway of the document for its readiness, if it runs. Returns whether it does.
@@ -72,8 +72,8 @@ pub(super) fn gateway(
     runs
 }
 
-/// Whether the gateway has the routing document that is examined here. Without a document in a
-/// file, the environment of `serve` makes it.
+/// Checks that the gateway has the routing document that is examined here. If the document is not
+/// in a file, the environment of `serve` makes it.
 fn compare_documents(report: &mut DoctorReport, server: &Server, routing: Option<&Routing>) {
     let url = format!("http://{}/metrics", server.metrics.address);
     let Ok(page) = probe(&url, &HeaderMap::new(), None, DOCTOR_ANSWER) else { return };
@@ -105,7 +105,7 @@ pub(super) fn providers(report: &mut DoctorReport, routing: Option<&Routing>) ->
     clocks
 }
 
-/// The routing document of these options and this environment.
+/// Loads the routing document as `serve` would with these options and this environment.
 pub(super) fn routing(
     server: &Server,
     environment: &Environment,
@@ -118,7 +118,7 @@ pub(super) fn routing(
     config::read_routing(&source.file, &source.text, server, env, None).ok()
 }
 
-/// Asks one provider; returns how far its clock is ahead.
+/// Asks one provider. Returns its name, and the seconds by which its clock is ahead.
 fn ask(report: &mut DoctorReport, provider: &Provider) -> Option<(String, i64)> {
     let name = &*provider.name;
     if !provider.protocol.is_remote() {

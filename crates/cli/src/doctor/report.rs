@@ -38,7 +38,7 @@ struct DoctorLine {
     remedy: String,
 }
 
-/// What was looked at, in order.
+/// The results of the checks, in order.
 #[derive(Default)]
 pub(super) struct DoctorReport(Vec<DoctorLine>);
 

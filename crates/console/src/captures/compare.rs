@@ -20,7 +20,7 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     let (a, b) = (call.param(0), call.param(1));
     let path = format!("/v1/router/replay/{}/compare/{}", encode(&a), encode(&b));
     let compared = call.read(&path).await?;
-    // A long diff takes a while.
+    // A long diff takes time, so it runs on a thread that may block.
     let main = blocking(move || shown(&compared)).await?;
     call.page("Two requests compared", Tab::Captures, main)
 }
@@ -70,7 +70,7 @@ fn row(compared: &ComparedField) -> Markup {
     }
 }
 
-/// The name of a field for people.
+/// A field's name as people read it, such as `total time` for `latency.total_ms`.
 fn label(name: &str) -> String {
     let words = match name {
         "cost_usd" => "cost",
@@ -94,7 +94,8 @@ fn value(name: &str, value: Option<&Value>) -> String {
     }
 }
 
-/// By how much a number rose or fell.
+/// The change from A to B in percent. `None` if the field is not a measurement, or A is not
+/// positive.
 fn change(ComparedField { field, a, b, .. }: &ComparedField) -> Option<String> {
     let (a, b) = (a.as_ref()?.as_f64()?, b.as_ref()?.as_f64()?);
     let measured =
@@ -102,7 +103,8 @@ fn change(ComparedField { field, a, b, .. }: &ComparedField) -> Option<String> {
     (measured && a > 0.0).then(|| format!("{:+.0} %", (b - a) / a * 100.0))
 }
 
-/// A long field: both sides, or the difference.
+/// The section of a long field. Equal texts are shown once, others as their difference and side by
+/// side.
 fn long(title: &str, field: Option<&ComparedField>, unit: DiffUnit) -> Markup {
     let Some(field) = field else { return html! {} };
     let [a, b] = [&field.a, &field.b].map(|side| side.as_ref().map_or_else(String::new, said));
@@ -134,7 +136,7 @@ fn long(title: &str, field: Option<&ComparedField>, unit: DiffUnit) -> Markup {
     }
 }
 
-/// A value as text: JSON in lines.
+/// A value as text. What is not a string becomes indented JSON.
 fn said(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

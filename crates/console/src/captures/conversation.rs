@@ -1,4 +1,4 @@
-//! The conversation of a capture, readable: messages, tools and their results, and the answer.
+//! The conversation of a capture as HTML: messages, tools and their results, and the answer.
 
 use maud::{Markup, html};
 
@@ -16,14 +16,14 @@ use rerouter_records::conversation::{
 };
 use rerouter_records::replay::CaptureRecord;
 
-/// Messages that are shown at a time: the newest.
+/// Number of messages shown at a time. The newest come first, and a link loads earlier ones.
 const MESSAGES: usize = 20;
-/// Parts of a message, tools, and system texts that are shown.
+/// Most system texts, tools, settings, and parts of a message that are shown.
 const PARTS: usize = 50;
-/// Bytes of all texts that are shown at a time: each further one is opened by itself.
+/// Most bytes of text shown at once. Each further text has a button that opens it.
 const BYTES: usize = 128 << 10;
 
-/// The conversation in a capture of the API.
+/// The HTML of a capture's conversation.
 pub(super) fn conversation(capture: &CaptureRecord) -> Markup {
     let told = capture.conversation.as_ref();
     let mut view = ConversationView { id: capture.base.id.as_str(), left: BYTES };
@@ -43,7 +43,7 @@ pub(super) fn conversation(capture: &CaptureRecord) -> Markup {
     }
 }
 
-/// `GET /console/captures/{id}/messages?until=N`: the messages before that one.
+/// `GET /console/captures/{id}/messages?until=N`: the messages before message N, counted from 0.
 pub(crate) async fn earlier(call: PageCall<'_>) -> ApiResult {
     let id = call.param(0);
     let path = format!("/v1/router/replay/{}?with=conversation", encode(&id));
@@ -65,7 +65,7 @@ fn problem(said: Option<&str>) -> Markup {
     }
 }
 
-/// What is shown of a conversation, within bounds.
+/// Renders the parts of a conversation, within a budget of bytes.
 struct ConversationView<'a> {
     id: &'a str,
     /// Bytes that may still be shown.
@@ -73,7 +73,7 @@ struct ConversationView<'a> {
 }
 
 impl ConversationView<'_> {
-    /// What stands before the messages: settings, system text, tools.
+    /// The settings, system texts and tools, which come before the messages.
     fn head(&mut self, request: &ConversationRequest) -> Markup {
         let ConversationRequest { system, tools, settings, unshown, .. } = request;
         html! {
@@ -105,7 +105,7 @@ impl ConversationView<'_> {
         }
     }
 
-    /// The messages up to this one, the newest of them, and the way to those before.
+    /// The newest messages before message `until`, and a link to earlier ones.
     fn messages(&mut self, messages: &[ConversationMessage], until: usize) -> Markup {
         let until = until.min(messages.len());
         let from = until.saturating_sub(MESSAGES);
@@ -203,7 +203,7 @@ impl ConversationView<'_> {
         }
     }
 
-    /// An image, file or audio: what it is, never itself.
+    /// An image, file or audio: its name, media type and URL, never its content.
     fn file(&mut self, kind: &str, source: &ConversationSource, place: &str) -> Markup {
         let facts = [&source.name.clone().flatten(), &source.media_type, &source.url];
         html! {
@@ -219,7 +219,7 @@ impl ConversationView<'_> {
         }
     }
 
-    /// A text of any length.
+    /// The beginning of a text, or a button that opens the text if the budget of bytes is spent.
     fn long(&mut self, place: &str, text: &str) -> Markup {
         let Some(left) = self.left.checked_sub(text.len().min(BEGINNING)) else {
             let href = address(self.id, &format!("/text?part={}", encode(place)));

@@ -1,4 +1,4 @@
-//! Conversations as HTML: of each kind of part, of any size, and full of markup.
+//! Tests of conversations as HTML: each kind of part, large ones, and texts full of markup.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn message(text: &str) -> Value {
     json!({"role": "user", "content": [{"type": "text", "text": text}]})
 }
 
-/// Nothing of a foreign text is markup, and nothing of it is hidden.
+/// Whether captured texts add no markup and no hidden characters to this HTML.
 fn is_text(html: &str) -> bool {
     !html.contains("<script")
         && !html.contains("\" onload")

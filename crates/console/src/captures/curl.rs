@@ -1,4 +1,4 @@
-//! The request of a capture as a command.
+//! The request of a capture as a `curl` command.
 
 use std::borrow::Cow;
 
@@ -6,14 +6,14 @@ use super::values::visible;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_records::replay::CaptureRecord;
 
-/// Longest body that a command holds.
+/// Most bytes of a body in a command.
 const MOST: usize = 32 << 10;
 
-/// The command that sends the request again, with the key in the environment. `None` if its body
-/// was not kept whole, is long, or cannot be written in a command.
+/// A `curl` command that sends the request again, with the key from `$REROUTER_API_KEY`. `None` if
+/// the body was not kept whole, is longer than [`MOST`], or has hidden characters.
 pub(super) fn curl(capture: &CaptureRecord, base: &str) -> Option<String> {
     let body = capture.request.body.as_ref()?;
-    // What is hidden in it would be hidden in a terminal, too.
+    // Characters that are hidden on a page would be hidden in a terminal, too.
     let is_plain = matches!(visible(body), Cow::Borrowed(_));
     if capture.request.truncated || body.len() > MOST || !is_plain {
         return None;

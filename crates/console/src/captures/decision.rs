@@ -1,4 +1,4 @@
-//! Why a request went where it went, and what would have changed that.
+//! Why a request went to its target, and what would have changed that.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::pieces::{badge, code, table};
 use rerouter_records::explanation::{ExplainedRule, ExplainedTarget};
 use rerouter_records::replay::{CaptureRecord, DecisionRecord};
 
-/// The explanation in a capture of the API.
+/// The HTML of a capture's explanation.
 pub(super) fn decision(capture: &CaptureRecord) -> Markup {
     let (Some(Some(told)), Some(decided)) = (&capture.explanation, &capture.decision) else {
         return html! {
@@ -73,12 +73,12 @@ fn sentence(record: &DecisionRecord) -> Markup {
     }
 }
 
-/// The targets that stand before the first choice in the document and were left out.
+/// The targets before the first choice in the document that were left out, each with the reason.
 fn passed_over(DecisionRecord { decision, .. }: &DecisionRecord, first: &str) -> Markup {
     let candidates = decision.candidates.iter();
     let named = candidates.map(|one| (target(&one.provider, &one.model), one));
     let before = named.take_while(|(name, _)| name != first);
-    // Another strategy may have taken the first choice anyway.
+    // With another strategy, the first choice may have won without these exclusions.
     let is_why = decision.strategy == "priority";
     html! {
         @for (at, (name, one)) in before.filter(|(_, one)| !one.eligible).enumerate() {
@@ -88,7 +88,7 @@ fn passed_over(DecisionRecord { decision, .. }: &DecisionRecord, first: &str) ->
     }
 }
 
-/// `status` is that of the answer.
+/// `status` is the HTTP status of the answer.
 fn targets(targets: &[ExplainedTarget], status: u16) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Targets" {

@@ -1,4 +1,4 @@
-//! Differences of two texts, by words or lines.
+//! Differences between two texts, by words or lines.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use similar::{ChangeTag, TextDiff, TextDiffConfig};
 
 use super::values::visible;
 
-/// Bytes of each text that are compared.
+/// Most bytes of each text that are compared.
 pub(super) const COMPARED: usize = 64 << 10;
-/// Time after which the rest is compared roughly.
+/// Time after which the rest of the texts is compared roughly.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What is compared with what.
+/// The unit by which two texts are compared.
 #[derive(Clone, Copy)]
 pub(super) enum DiffUnit {
     Words,
     Lines,
 }
 
-/// Both texts in one: what only the first has is deleted, what only the second has is inserted.
+/// Both texts as one: text only in `a` is in a `del` element, text only in `b` in an `ins` element.
 pub(super) fn diff(a: &str, b: &str, unit: DiffUnit) -> Markup {
     let [a, b] = [a, b].map(|text| text.get(..text.floor_char_boundary(COMPARED)).unwrap_or(text));
     let mut config = TextDiffConfig::default();
@@ -56,7 +56,7 @@ pub(super) fn diff(a: &str, b: &str, unit: DiffUnit) -> Markup {
     }
 }
 
-/// A change, and what is equal after it.
+/// A change, and the equal text after it.
 #[derive(Default)]
 struct DiffRun {
     gone: String,
@@ -65,13 +65,14 @@ struct DiffRun {
 }
 
 impl DiffRun {
-    /// Whether only blanks are equal. Sentences read better than their words one by one.
+    /// Whether the change has both sides and only spaces are equal after it. Replaced sentences
+    /// read better than single replaced words, so the next change is joined to this one.
     fn is_gap(&self) -> bool {
         self.after.bytes().all(|byte| byte == b' ')
             && !(self.gone.is_empty() || self.new.is_empty())
     }
 
-    /// Makes a part of the change of what is equal after it.
+    /// Moves the equal text to both sides of the change.
     fn close_gap(&mut self) {
         self.gone.push_str(&self.after);
         self.new.push_str(&self.after);

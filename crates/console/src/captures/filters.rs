@@ -1,4 +1,4 @@
-//! The filters of the list: what its form holds, and the query of the API for it.
+//! The filters of the list of captures: their form, and the query of the API for them.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use rerouter_base::clock::rfc3339;
 use rerouter_records::replay::ReplayQuery;
 use rerouter_records::schema::names;
 
-/// The parameter of the page with the capture that one is chosen for, to compare the two.
+/// The page's parameter with the id of a capture to compare with another one from the list.
 pub(super) const COMPARE: &str = "compare";
-/// The parameter of the page with the id of one request, which is opened.
+/// The page's parameter with the id of a request to open.
 pub(super) const ID: &str = "id";
-/// Spans of time, with their seconds.
+/// Spans of time: value of the parameter, label, seconds.
 const SPANS: [(&str, &str, u64); 4] = [
     ("15m", "last 15 minutes", 15 * 60),
     ("1h", "last hour", 60 * 60),
     ("24h", "last 24 hours", 24 * 60 * 60),
     ("7d", "last 7 days", 7 * 24 * 60 * 60),
 ];
-/// A choice that stands for a parameter of the API: its value here, its label, and what it asks.
+/// An option of the form: its value, its label, and the API's parameter and value for it.
 type Choice = (&'static str, &'static str, &'static str, &'static str);
 const OUTCOMES: [Choice; 5] = [
     ("errors", "errors (4xx, 5xx)", "status", "4xx,5xx"),
@@ -41,18 +41,18 @@ const KINDS: [Choice; 3] = [
 const STREAMS: [Choice; 2] =
     [("yes", "streamed", "stream", "true"), ("no", "not streamed", "stream", "false")];
 
-/// Parameters of the API that the page has as they are.
+/// Parameters of the API that the page takes under the same names.
 fn shared() -> impl Iterator<Item = &'static str> {
     static PARAMETERS: LazyLock<Vec<String>> = LazyLock::new(names::<ReplayQuery>);
     let others = ["limit", "after", "since", "until"];
     PARAMETERS.iter().map(String::as_str).filter(move |name| !others.contains(name))
 }
 
-/// What the list is filtered by, as written.
+/// The filters in the page's query, not yet checked.
 pub(super) struct ListFilters {
-    /// Parameters of the page with their values, without empty ones.
+    /// The page's parameters with their values, without empty ones.
     given: Vec<(&'static str, String)>,
-    /// The place in the list.
+    /// The cursor in the list, as the API returned it.
     pub(super) after: Option<String>,
 }
 
@@ -74,14 +74,14 @@ impl ListFilters {
         self.given.is_empty()
     }
 
-    /// Whether the index of captures answers alone, so that asking costs little.
+    /// Whether the index of captures answers this query alone, which makes the query cheap.
     pub(super) fn asks_index(&self) -> bool {
         let searched = ["streamed", "stream", "replay"];
         searched.iter().all(|name| self.get(name).is_empty())
             && !matches!(self.get("kind"), "requests" | "replays")
     }
 
-    /// The query of the API.
+    /// The path and query of the API for these filters.
     pub(super) fn asked(&self, now: Timestamp, limit: usize) -> String {
         let mut asked: Vec<(&str, String)> = vec![("limit", limit.to_string())];
         let chosen = |name: &str, choices: &[Choice]| {
@@ -90,7 +90,7 @@ impl ListFilters {
         };
         let choices =
             [chosen("outcome", &OUTCOMES), chosen("kind", &KINDS), chosen("streamed", &STREAMS)];
-        // A parameter that is written out wins.
+        // A parameter of the API that the page's query has itself wins over a choice.
         let is_shared = |name: &str| shared().any(|own| own == name);
         let written = |name: &str| is_shared(name) && !self.get(name).is_empty();
         asked.extend(choices.into_iter().flatten().filter(|(name, _)| !written(name)));
@@ -108,14 +108,14 @@ impl ListFilters {
         with_query("/v1/router/replay", &asked)
     }
 
-    /// The address of the list with these filters, at a place in it.
+    /// The address of the list with these filters, from the cursor `after` on.
     pub(super) fn address(&self, after: Option<&str>) -> String {
         let given = self.given.iter().map(|(name, value)| (*name, value.as_str()));
         let query: Vec<_> = given.chain(after.map(|after| ("after", after))).collect();
         with_query("/console/captures", &query)
     }
 
-    /// The form, without a script.
+    /// The form. It works without a script.
     pub(super) fn form(&self, is_admin: bool) -> Markup {
         let more = [
             "recipe",
@@ -206,7 +206,8 @@ impl ListFilters {
     }
 }
 
-/// A time of a form as RFC 3339; a full one stays, as does what is none.
+/// A time of a form as RFC 3339. Text that has a time zone, or is not a time, is returned
+/// unchanged.
 fn in_utc(text: &str) -> Option<String> {
     if text.is_empty() {
         return None;

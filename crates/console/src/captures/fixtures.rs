@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::fixtures;
 use rerouter_records::replay::{CaptureRecord, Replay};
 
-/// What lists and whole captures have alike.
+/// The members that both kinds of captures have: those of lists, and whole ones.
 fn base() -> Value {
     json!({
         "object": "replay", "id": "req_1", "created_at": "2025-11-24T16:00:00Z",
@@ -18,7 +18,7 @@ fn base() -> Value {
     })
 }
 
-/// A capture of a list.
+/// A capture as lists have it, with the members of `with`.
 pub(super) fn listed(with: Value) -> Replay {
     let mut whole = base();
     whole["decision"] = json!({
@@ -28,7 +28,7 @@ pub(super) fn listed(with: Value) -> Replay {
     fixtures::record(whole, with)
 }
 
-/// A whole capture, with an empty conversation.
+/// A whole capture with an empty conversation, and with the members of `with`.
 pub(super) fn record(with: Value) -> CaptureRecord {
     let mut whole = base();
     let more = json!({

@@ -1,4 +1,4 @@
-//! The list of requests as they end, newest first.
+//! The list of captures, newest first. New ones appear while the page is open.
 
 use maud::{Markup, html};
 
@@ -12,10 +12,10 @@ use rerouter_base::error::Result;
 use rerouter_core::api::ApiResult;
 use rerouter_records::replay::{Replay, ReplayBase, ReplayList};
 
-/// Requests of a page.
+/// Captures on a page.
 const PAGE: usize = 50;
 
-/// `GET /console/captures`: the list with its filters; for htmx the list alone.
+/// `GET /console/captures`: the list with its filters. For htmx, only the list.
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     let filters = ListFilters::read(&call);
     if let Some(id) = call.query(ID).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty()) {
@@ -53,7 +53,8 @@ fn listed(filters: &ListFilters, found: Result<ReplayList>) -> Result<Markup> {
         }
         found => found?,
     };
-    // Only the first page has news. Where captures themselves are searched, that costs too much.
+    // New captures can appear only on the first page. A search of whole captures is too expensive
+    // to repeat all the time.
     let is_live = filters.after.is_none() && filters.asks_index();
     Ok(html! {
         @if is_live {
@@ -62,7 +63,8 @@ fn listed(filters: &ListFilters, found: Result<ReplayList>) -> Result<Markup> {
                 span.muted { "New requests appear by themselves." }
             }
         }
-        // The region stays when what is in it is renewed, and with it the reader's place.
+        // htmx renews the content of this region, not the region, so that the scroll position
+        // stays.
         div.scroll tabindex="0" role="region" aria-label="Requests" {
             div #cap-list data-live[is_live] data-quiet
                 hx-get=[is_live.then(|| filters.address(None))]
@@ -73,7 +75,7 @@ fn listed(filters: &ListFilters, found: Result<ReplayList>) -> Result<Markup> {
     })
 }
 
-/// The table, and the way to older requests.
+/// The table, and a link to older requests.
 fn rows(filters: &ListFilters, found: &ReplayList) -> Markup {
     let next = found.next.as_ref().map(|next| filters.address(Some(next.as_str())));
     let compare = filters.get(COMPARE);
@@ -113,10 +115,10 @@ fn rows(filters: &ListFilters, found: &ReplayList) -> Markup {
     }
 }
 
-/// `compare` is the capture that another one is chosen for, or empty.
+/// `compare` is the id of the capture to compare with, or empty.
 fn row(Replay { base, decision }: &Replay, compare: &str) -> Markup {
     let (id, served) = (base.id.as_str(), served(base));
-    // Another target than the first of the plan.
+    // The first target of the plan, unless it served the request.
     let decided = decision.as_ref().map(|decision| target(&decision.provider, &decision.model));
     let decided = decided.filter(|decided| Some(decided) != served.as_ref());
     html! {
@@ -154,7 +156,7 @@ fn row(Replay { base, decision }: &Replay, compare: &str) -> Markup {
     }
 }
 
-/// What is special about a request.
+/// Badges of a request: replay, shadow, imported, streamed.
 pub(super) fn marks(base: &ReplayBase) -> Markup {
     let marks = [
         (base.replay_of.is_some(), "replay"),
@@ -167,7 +169,7 @@ pub(super) fn marks(base: &ReplayBase) -> Markup {
     }
 }
 
-/// Tokens of prompt and answer.
+/// Tokens of the prompt and the answer, as `12 + 34`. An `≈` marks an estimate.
 pub(super) fn tokens(base: &ReplayBase) -> String {
     let Some(usage) = base.usage else { return "–".to_owned() };
     let about = if usage.estimated { "≈ " } else { "" };

@@ -1,5 +1,5 @@
-//! Captures: the list of requests as they end, one of them with its conversation and the reasons of
-//! its decision, and two side by side.
+//! Captures: the list, one capture with its conversation and the reasons of its decision, and two
+//! captures side by side.
 
 pub(super) mod compare;
 pub(super) mod conversation;
@@ -17,12 +17,12 @@ mod values;
 
 use rerouter_base::url::encode;
 
-/// The address of a capture's page, or of something below it.
+/// The address of a capture's page, or with `below` of a path under it.
 fn address(id: &str, below: &str) -> String {
     format!("/console/captures/{}{below}", encode(id))
 }
 
-/// The address of two captures side by side.
+/// The address of the page that compares two captures.
 fn compared(a: &str, b: &str) -> String {
     address(a, &format!("/compare/{}", encode(b)))
 }

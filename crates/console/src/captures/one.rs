@@ -1,4 +1,4 @@
-//! One capture: what happened, why, what was said, and what to do with it.
+//! One capture: its facts, decision, timeline, conversation and raw bytes, and actions on it.
 
 use http::header::HOST;
 use http::{Method, StatusCode};
@@ -24,7 +24,7 @@ use rerouter_records::key::KeyRecord;
 use rerouter_records::replay::{CaptureRecord, Replay, ReplayList};
 use rerouter_records::user::UserRecord;
 
-/// Replays and shadows that are listed.
+/// Most replays, and most shadows, that the page lists.
 const COPIES: usize = 20;
 
 /// `GET /console/captures/{id}`: one request.
@@ -80,7 +80,7 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     call.page("Request", Tab::Captures, main)
 }
 
-/// The page of what is not there, or another user's.
+/// The page for a capture that does not exist or belongs to another user.
 fn absent(call: &PageCall<'_>) -> ApiResult {
     let main = html! {
         (notice("bad", &html! {
@@ -109,8 +109,8 @@ fn base(call: &PageCall<'_>) -> String {
     format!("{scheme}://{host}")
 }
 
-/// The names of a capture's user and key; empty where the reader may not see them, or they are
-/// gone.
+/// Names of a capture's user and key. A name is empty if the reader may not see it, or the user or
+/// key no longer exists.
 struct Names {
     user: String,
     key: String,
@@ -186,7 +186,7 @@ fn fact(name: &str, value: &impl Render) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// Buttons; those that ask the gateway again need the script.
+/// Buttons. Those that run the request again need the script.
 fn actions(capture: &CaptureRecord, base: &str) -> Markup {
     let (id, is_replayable) = (capture.base.id.as_str(), capture.base.replayable);
     let reroute = format!("/v1/router/replay/{}/reroute", encode(id));
@@ -229,7 +229,7 @@ fn labelled_copy(label: &str, text: &str) -> Markup {
     html! { button.copy type="button" data-copy=(text) hidden { (label) } }
 }
 
-/// The original, the replays and the shadow, each with the way to compare.
+/// The original, the replays and the shadow, each with a link to compare them.
 fn related(capture: &CaptureRecord, copies: &[Replay]) -> Markup {
     let base = &capture.base;
     let originals = [("replay of", &base.replay_of), ("shadow of", &base.shadow_of)];
@@ -264,7 +264,7 @@ fn related(capture: &CaptureRecord, copies: &[Replay]) -> Markup {
     }
 }
 
-/// One side as bytes: headers and body.
+/// The raw request or response: headers and body. `side` is `request` or `response`.
 fn raw(capture: &CaptureRecord, side: &str, title: &str) -> Markup {
     let CaptureRecord { base, request, response, .. } = capture;
     let (headers, is_text, is_cut) = match side {

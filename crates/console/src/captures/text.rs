@@ -1,4 +1,4 @@
-//! Long texts in pieces: a page shows the beginning, and what follows comes when it is asked for.
+//! Long texts in pieces: a page shows the beginning, and a button loads each further piece.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,17 +16,17 @@ use rerouter_core::api::ApiResult;
 use rerouter_records::conversation::Conversation;
 use rerouter_records::replay::CaptureRecord;
 
-/// Bytes of a text that a page begins with.
+/// Bytes of a text that a page shows at first.
 pub(super) const BEGINNING: usize = 8 << 10;
-/// Bytes that come at a time then.
+/// Bytes of each further piece.
 const PIECE: usize = 64 << 10;
 
-/// A text of a capture: its beginning, and the way to the rest. `part` names it, as [`find`] does.
+/// The beginning of a text, with a button for the rest. `part` names the text, as in [`find`].
 pub(super) fn beginning(id: &str, part: &str, text: &str) -> Markup {
     html! { pre.cap-text tabindex="0" { (piece(id, part, text, (0, BEGINNING))) } }
 }
 
-/// The bytes of a text from a place on, at most so many, and the way to what follows.
+/// At most `most` bytes of a text from byte `from` on, and a button for the next piece.
 fn piece(id: &str, part: &str, text: &str, (from, most): (usize, usize)) -> Markup {
     let start = text.ceil_char_boundary(from.min(text.len()));
     let end = text.floor_char_boundary(start.saturating_add(most).min(text.len()));
@@ -42,7 +42,7 @@ fn piece(id: &str, part: &str, text: &str, (from, most): (usize, usize)) -> Mark
     }
 }
 
-/// A number of bytes for people.
+/// A size for people: `512 bytes`, `2 KiB`, `1.5 MiB`.
 pub(super) fn size(bytes: usize) -> String {
     match bytes {
         ..1024 => format!("{bytes} bytes"),
@@ -70,8 +70,8 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     call.page("Text of a request", Tab::Captures, main)
 }
 
-/// A text of a capture: `request` and `response` are the bodies; `/system/0` and the like are JSON
-/// pointers into the conversation's request, behind `answer:` into its answer.
+/// Finds a text of a capture. `request` and `response` are the bodies. `/system/0` and the like are
+/// JSON pointers into the conversation's request, and after `answer:` into its answer.
 fn find(capture: &CaptureRecord, part: &str) -> Option<String> {
     if let Some(body) = body(capture, part) {
         return Some(String::from_utf8_lossy(&body).into_owned());
@@ -87,7 +87,7 @@ fn find(capture: &CaptureRecord, part: &str) -> Option<String> {
     found.as_str().or_else(|| text("text")).or_else(|| text("arguments")).map(str::to_owned)
 }
 
-/// A body as it was kept, or the answer put together where its stream was not.
+/// A body as it was kept. For a stream whose bytes were not kept, the answer assembled from it.
 pub(super) fn body(
     CaptureRecord { request, response, .. }: &CaptureRecord,
     side: &str,
@@ -105,8 +105,8 @@ pub(super) fn body(
     }
 }
 
-/// `GET /console/captures/{id}/raw/{side}`: a body as a file. It is foreign, so it is never shown
-/// as a page.
+/// `GET /console/captures/{id}/raw/{side}`: a body as a file. A body is untrusted, so it is never
+/// shown as a page.
 pub(crate) async fn download(call: PageCall<'_>) -> ApiResult {
     let (id, side) = (call.param(0), call.param(1));
     let capture = call.read(&format!("/v1/router/replay/{}", encode(&id))).await?;

@@ -1,4 +1,4 @@
-//! The way of one request as bars over its time.
+//! The timeline of a request: each step as a bar.
 
 use maud::{Markup, html};
 
@@ -6,12 +6,12 @@ use super::values::{outcome, target, visible};
 use crate::pieces::{badge, duration_ms};
 use rerouter_records::replay::CaptureRecord;
 
-/// Units of a bar.
+/// Width of a whole bar in SVG units.
 const WIDTH: f64 = 1000.0;
-/// Units that a span takes at least, to be seen.
+/// Least width of a step in SVG units, so that it can be seen.
 const LEAST: f64 = 4.0;
 
-/// One line: what took from when to when, in milliseconds.
+/// A row of the timeline. `from` and `to` are milliseconds since the request began.
 struct TimelineStep {
     name: String,
     from: f64,
@@ -21,13 +21,14 @@ struct TimelineStep {
     said: String,
 }
 
-/// The attempts one after another, up to the end of the request.
+/// The time before the first attempt, then the attempts without gaps between them, up to the end of
+/// the request.
 fn steps(capture: &CaptureRecord) -> Vec<TimelineStep> {
     let latency = capture.base.latency;
     let total = latency.total_ms as f64;
     let attempts = capture.decision.as_ref().map_or(&[][..], |decision| &decision.attempts);
     let routing = latency.routing_us as f64 / 1_000.0;
-    // What comes before the first attempt is what is left of the whole, in whole milliseconds.
+    // The time before the first attempt is the total less all attempts, in whole milliseconds.
     let rest = total - attempts.iter().map(|attempt| attempt.duration_ms as f64).sum::<f64>();
     let mut at = rest.max(routing);
     let (name, said) = match &capture.decision {
@@ -113,7 +114,7 @@ pub(super) fn timeline(capture: &CaptureRecord) -> Markup {
     }
 }
 
-/// Where a time lies on a bar.
+/// The position of a time on a bar, in SVG units.
 fn place(at: f64, total: f64) -> f64 {
     if total > 0.0 { (at / total * WIDTH).clamp(0.0, WIDTH) } else { 0.0 }
 }

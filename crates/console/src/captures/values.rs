@@ -19,7 +19,7 @@ pub(super) fn served(base: &ReplayBase) -> Option<String> {
     base.served.as_ref().map(|served| target(&served.provider, &served.model))
 }
 
-/// A span in milliseconds; a dash where there is none.
+/// A duration in milliseconds, or a dash for `None`.
 pub(super) fn span(ms: Option<u64>) -> String {
     ms.map_or_else(|| "–".to_owned(), |ms| duration_ms(ms as f64))
 }
@@ -28,7 +28,7 @@ pub(super) fn cost(usd: Option<f64>) -> String {
     usd.map_or_else(|| "–".to_owned(), money)
 }
 
-/// Why a target was left out, in a few words.
+/// The API's reason why a target was left out, in words for people.
 pub(super) fn reason(word: &str) -> &str {
     match word {
         "breaker_open" => "too many failures",
@@ -43,7 +43,7 @@ pub(super) fn reason(word: &str) -> &str {
     }
 }
 
-/// How a request ended.
+/// A badge with the status of a request, and its state unless it was completed.
 pub(super) fn outcome(base: &ReplayBase) -> Markup {
     let kind = match (base.status, base.state) {
         (200..300, CaptureState::Completed) => "ok",
@@ -56,8 +56,8 @@ pub(super) fn outcome(base: &ReplayBase) -> Markup {
     }
 }
 
-/// The text with every character visible that could hide or reorder others. Line breaks and tabs
-/// stay, and joiners, which many scripts need.
+/// Makes every character visible that could hide or reorder others. Line breaks and tabs stay, and
+/// so do joiners, which many scripts need.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_hidden) {
         return Cow::Borrowed(text);
@@ -66,7 +66,7 @@ pub(super) fn visible(text: &str) -> Cow<'_, str> {
     for letter in text.chars() {
         match u32::from(letter) {
             _ if !is_hidden(letter) => shown.push(letter),
-            // The pictures of the control characters have the same order.
+            // From U+2400 on, Unicode has symbols for the control characters in the same order.
             code @ 0..0x20 => shown.extend(char::from_u32(0x2400 + code)),
             0x7f => shown.push('\u{2421}'),
             // Writing to a string does not fail.
@@ -86,7 +86,7 @@ fn is_hidden(letter: char) -> bool {
     }
 }
 
-/// JSON in lines, if the text is JSON; else the text.
+/// A JSON object or array as indented JSON. Any other text is returned unchanged.
 pub(super) fn pretty(text: &str) -> Cow<'_, str> {
     /// Longer texts stay as they are.
     const MOST: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! What needs attention, each with a link to where it is mended.
+//! Findings that need attention, each with a link to the page where it can be fixed.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -14,15 +14,15 @@ use rerouter_records::key::KeyRecord;
 use rerouter_records::node::{NodeRecord, NodeState};
 use rerouter_records::status::{CertificateStatus, GatewayStatus, ProviderTarget};
 
-/// Share of the capture queue that is named.
+/// The capture queue is a finding if at least this share of it is used.
 const QUEUE: f64 = 0.8;
 
 /// Something that somebody should look at.
 pub(super) struct Concern {
-    /// Requests suffer now.
+    /// Whether requests are affected now.
     urgent: bool,
     says: Markup,
-    /// Label and address of where to look.
+    /// Labels and addresses of pages about it.
     links: Vec<(&'static str, String)>,
 }
 
@@ -37,7 +37,7 @@ impl Concern {
     }
 }
 
-/// The urgent ones first.
+/// All findings, the urgent ones first.
 pub(super) fn findings(present: &Present, concerns: &Concerns, now: Timestamp) -> Vec<Concern> {
     let unread = present.unread.iter().map(|(what, why)| {
         let says = html! { (what) " cannot be read: " (why) };
@@ -177,7 +177,7 @@ fn certificate(certificate: &CertificateStatus, now: Timestamp) -> Option<Concer
     Some(Concern::new(days.is_none_or(|days| days < 1), says, "Gateways", "/console/gateways"))
 }
 
-/// A finding on a key, with the way to its page.
+/// A finding about a key, with a link to its page.
 fn of_key(urgent: bool, key: &KeyRecord, says: &Markup) -> Concern {
     let says = html! {
         "The key " strong { (key.name) } " " span.mono { (key.redacted) } " " (says) "."

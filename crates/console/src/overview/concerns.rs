@@ -1,4 +1,4 @@
-//! Keys that somebody should look at, of those that the caller may see.
+//! Keys that need attention, among those that the caller may see.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use rerouter_base::url::encode;
 use rerouter_records::key::KeyRecord;
 use rerouter_records::page::Page;
 
-/// How many keys of a kind are named.
+/// Most keys listed for each reason.
 const NAMED: usize = 5;
-/// A key that expires within this time is named.
+/// A key that expires within this time is listed.
 const EXPIRES: Duration = Duration::from_secs(7 * 86_400);
-/// A key that is unused for this time is named.
+/// A key that was not used for this time is listed.
 const UNUSED: Duration = Duration::from_secs(30 * 86_400);
-/// Share of a budget, of 1, above which its key is named.
+/// Share of a budget, of 1, above which its key is listed.
 const BUDGET: &str = "0.8";
 
-/// Keys, the newest first.
+/// Keys by the reason for attention, the newest first.
 #[derive(Default)]
 pub(super) struct Concerns {
     pub(super) expiring: Vec<KeyRecord>,
     pub(super) unused: Vec<KeyRecord>,
-    /// With their `usage`.
+    /// Keys that have used most of a budget, with their `usage`.
     pub(super) short: Vec<KeyRecord>,
 }
 
 impl Concerns {
     pub(super) async fn read(call: &PageCall<'_>) -> Concerns {
         let now = call.app.clock.now();
-        // A key that may not list keys has none to look at.
+        // A caller that may not list keys sees no concerns.
         let keys = async |list: &str, filter: &str| {
             let path = format!("{list}?status=active&limit={NAMED}&{filter}");
             let found = call.read::<Page<KeyRecord>>(&path).await;

@@ -18,7 +18,7 @@ use super::call::PageCall;
 use super::layout::Tab;
 use rerouter_core::api::ApiResult;
 
-/// `GET /console/`. With `part=now` only what changes by itself.
+/// `GET /console/`. With `part=now`, only the part that htmx renews.
 pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
     let view = View::read(&call)?;
     if call.is_fragment() && call.query("part").as_deref() == Some("now") {

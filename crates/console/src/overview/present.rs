@@ -1,4 +1,4 @@
-//! The state of this gateway, its targets and its neighbours, for those who may see it.
+//! The state of this gateway, its targets, nodes and other gateways, for those who may see it.
 
 use maud::{Markup, html};
 
@@ -10,17 +10,17 @@ use rerouter_records::gateway::{GatewayRecord, GatewayState};
 use rerouter_records::node::NodeRecord;
 use rerouter_records::status::{Activity, GatewayStatus, ProviderStatus, ProviderTarget};
 
-/// Entries of a list that are looked at: the longest page of the API.
+/// Query for the longest page of a list in the API. Further entries are not read.
 const MOST: &[(&str, &str)] = &[("limit", "100")];
 
-/// What admins see. A part that is missing could not be read.
+/// The state that admins see. A part that could not be read is empty.
 #[derive(Default)]
 pub(super) struct Present {
     pub(super) status: Option<GatewayStatus>,
     pub(super) providers: Vec<ProviderStatus>,
     pub(super) nodes: Vec<NodeRecord>,
     pub(super) gateways: Vec<GatewayRecord>,
-    /// What could not be read, and why.
+    /// Names of the parts that could not be read, each with the error.
     pub(super) unread: Vec<(&'static str, String)>,
 }
 
@@ -45,7 +45,7 @@ impl Present {
 
     fn take<T: Default>(&mut self, what: &'static str, read: Result<T>) -> T {
         read.unwrap_or_else(|error| {
-            // What this listener does not serve is not missed.
+            // A path that this listener does not serve is not a failure.
             if error.kind() != Kind::NotFound {
                 self.unread.push((what, error.detail().to_owned()));
             }
@@ -174,7 +174,7 @@ fn line(provider: &str, ProviderTarget { model, activity, .. }: &ProviderTarget)
     }
 }
 
-/// The state of a target: the kind of its badge, and a word.
+/// The kind of badge for a target's state, and a word for the state.
 pub(super) fn state(activity: &Activity) -> (&'static str, &'static str) {
     match (activity.breaker.as_str(), activity.retry_at) {
         ("open", _) => ("bad", "breaker open"),

@@ -1,4 +1,4 @@
-//! The traffic of a view, from the usage of the API.
+//! The traffic of a view, from the API's usage.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,26 +12,26 @@ use rerouter_records::key::KeyRecord;
 use rerouter_records::usage::{UsageList, UsageRecord};
 use rerouter_records::user::UserRecord;
 
-/// Values that have their own series in the charts.
+/// Most values that have their own series in the charts.
 const SERIES: usize = 5;
-/// Values in the list.
+/// Most values in the list.
 const LISTED: usize = 10;
 
-/// Sums by the begin of the step.
+/// Sums of usage by the beginning of their time step, in seconds since the epoch.
 pub(super) type Steps = BTreeMap<i64, UsageRecord>;
 
-/// Sums of a view: whole, over time, and by the values of its dimension.
+/// Sums of a view: the total, over time, and by value of the view's dimension.
 pub(super) struct Traffic {
     pub(super) times: Vec<i64>,
     pub(super) total: UsageRecord,
     pub(super) over_time: Steps,
     /// The values with the most requests.
     pub(super) largest: Vec<UsageRecord>,
-    /// Whether there are more values.
+    /// Whether there are more values than in `largest`.
     pub(super) has_more: bool,
-    /// The largest over time, by value.
+    /// The largest values over time.
     pub(super) series: Vec<(String, Steps)>,
-    /// Names of keys and users.
+    /// Names of keys and users by id.
     pub(super) names: HashMap<String, String>,
 }
 
@@ -46,10 +46,10 @@ impl Traffic {
         let usage_of = async |path: &str| call.read::<UsageList>(path).await;
         let (total, over_time, largest) =
             futures::try_join!(usage_of(&whole), usage_of(&by_time), usage_of(&by_value))?;
-        // A view of one value has that value alone.
+        // With a filter on the view's own dimension, there is only one value.
         let is_one = view.only.as_ref().is_some_and(|(only, _)| *only == view.by);
         let values = largest.data.iter().filter(|_| !is_one).filter_map(|row| view.by.value(row));
-        // A value with a comma cannot be asked for in a list.
+        // The API's filter is a list with commas, so it cannot name a value that has one.
         let values: Vec<&str> = values.filter(|value| !value.contains(',')).take(SERIES).collect();
         let mut series: Vec<(String, Steps)> =
             values.iter().map(|value| ((*value).to_owned(), Steps::new())).collect();
@@ -76,7 +76,7 @@ impl Traffic {
         })
     }
 
-    /// The name of a value of a dimension.
+    /// The name of a value of a dimension, for people.
     pub(super) fn name<'a>(&'a self, by: Dimension, value: Option<&'a str>) -> &'a str {
         match (by, value) {
             (_, Some(value)) => self.names.get(value).map_or(value, String::as_str),
@@ -91,7 +91,7 @@ fn begin(row: &UsageRecord) -> Option<i64> {
     Some(row.time.as_ref()?.as_ref()?.parse::<Timestamp>().ok()?.as_second())
 }
 
-/// Names of keys and emails of users. Keys that are gone, and keys of others, have none.
+/// Names of keys and emails of users by id. Deleted keys, and keys of others, have none.
 async fn names(
     call: &PageCall<'_>,
     by: Dimension,

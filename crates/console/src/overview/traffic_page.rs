@@ -1,4 +1,4 @@
-//! The traffic as a part of the page: numbers, charts, and the largest recipes, targets, keys or
+//! The traffic section of the overview: numbers, charts, and the largest recipes, targets, keys or
 //! users.
 
 use maud::{Markup, html};
@@ -105,12 +105,12 @@ fn stat(name: &str, label: &str, value: &str, more: &Markup) -> Markup {
     }
 }
 
-/// What half and 95 of 100 took less than; dashes where there are none.
+/// Median and 95th percentile as text, or two dashes for `None`.
 fn quantiles(of: Option<LatencyQuantiles>) -> [String; 2] {
     of.map_or_else(|| ["–"; 2].map(str::to_owned), |of| [of.p50, of.p95].map(duration_ms))
 }
 
-/// A sum of a row.
+/// Reads one sum of a row.
 type SumOf = fn(&UsageRecord) -> f64;
 
 fn requests(row: &UsageRecord) -> f64 {
@@ -154,12 +154,12 @@ fn charts(traffic: &Traffic, view: &View) -> Markup {
     }
 }
 
-/// The sums of the steps: nothing is 0.
+/// One sum for each time step, 0 for a step without requests.
 fn sums(traffic: &Traffic, steps: &Steps, of: SumOf) -> Vec<Option<f64>> {
     traffic.times.iter().map(|time| Some(steps.get(time).map_or(0.0, of))).collect()
 }
 
-/// A sum over time: of the largest values, and of all others together.
+/// One sum over time: a series for each of the largest values, and one for all others together.
 fn parts(traffic: &Traffic, by: Dimension, of: SumOf) -> Vec<ChartSeries> {
     let mut rest = sums(traffic, &traffic.over_time, of);
     let mut parts = Vec::new();
@@ -171,7 +171,7 @@ fn parts(traffic: &Traffic, by: Dimension, of: SumOf) -> Vec<ChartSeries> {
         let label = traffic.name(by, Some(value)).to_owned();
         parts.push(ChartSeries { label, values });
     }
-    // Sums of dollars differ in their last digits.
+    // Sums of dollars have rounding errors.
     if parts.is_empty() || rest.iter().flatten().any(|value| *value > 1e-9) {
         let label = if parts.is_empty() { "all" } else { "others" };
         parts.push(ChartSeries { label: label.to_owned(), values: rest });
@@ -179,7 +179,7 @@ fn parts(traffic: &Traffic, by: Dimension, of: SumOf) -> Vec<ChartSeries> {
     parts
 }
 
-/// The table of the values with most requests.
+/// The table of the values with the most requests.
 fn largest(traffic: &Traffic, view: &View) -> Markup {
     let most = traffic.largest.first().map_or(0.0, requests).max(1.0);
     html! {
@@ -242,7 +242,7 @@ fn line(traffic: &Traffic, view: &View, row: &UsageRecord, largest: f64) -> Mark
     }
 }
 
-/// The captures of a value.
+/// The address of the captures with this value.
 fn captures(by: Dimension, value: &str) -> Option<String> {
     let filters = match by {
         Dimension::Recipe => [("recipe", value), ("", "")],

@@ -1,4 +1,4 @@
-//! Which traffic the overview shows: of what time, by what, and of what.
+//! Which traffic the overview shows: its time range, its dimension and its filter.
 
 use jiff::Timestamp;
 
@@ -37,7 +37,7 @@ impl Range {
         }
     }
 
-    /// The interval of the API that is a step of the charts.
+    /// The API's `interval` for a step of the charts.
     pub(super) fn interval(self) -> &'static str {
         match self {
             Range::Hour => "5m",
@@ -46,8 +46,8 @@ impl Range {
         }
     }
 
-    /// The interval of the API for sums of the whole. A week begins with a day: thousands of keys
-    /// have fewer sums by day.
+    /// The API's `interval` for totals. A week starts with a whole day, so daily sums suffice, and
+    /// with thousands of keys there are fewer of them.
     pub(super) fn whole(self) -> &'static str {
         match self {
             Range::Week => "1d",
@@ -55,7 +55,7 @@ impl Range {
         }
     }
 
-    /// Seconds of a step, and from when on they are. The last is the one that is now.
+    /// Seconds per step, and the beginning of the first step. The last step is the one of `now`.
     fn steps(self, now: i64) -> (i64, i64) {
         let ago = |step: i64, count: i64| now - now.rem_euclid(step) - (count - 1) * step;
         match self {
@@ -74,7 +74,7 @@ impl Range {
     }
 }
 
-/// What traffic is told apart by.
+/// What traffic is grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dimension {
     Recipe,
@@ -96,7 +96,7 @@ impl Dimension {
         }
     }
 
-    /// Its column in the usage of the API.
+    /// The column of the API's usage for this dimension.
     pub(super) fn column(self) -> &'static str {
         match self {
             Dimension::Target => "model",
@@ -104,7 +104,7 @@ impl Dimension {
         }
     }
 
-    /// Its value in a sum of usage.
+    /// The value of this dimension in a row of usage.
     pub(super) fn value(self, row: &UsageRecord) -> Option<&str> {
         let value = match self {
             Dimension::Recipe => &row.recipe,
@@ -116,12 +116,12 @@ impl Dimension {
     }
 }
 
-/// What the page was asked for.
+/// The traffic that the page shows, from its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) range: Range,
     pub(super) by: Dimension,
-    /// Only of this value.
+    /// A filter: only traffic with this value of the dimension.
     pub(super) only: Option<(Dimension, String)>,
 }
 
@@ -144,7 +144,7 @@ impl View {
         with_query("/console/", &chosen.into_iter().chain(only).collect::<Vec<_>>())
     }
 
-    /// The query of the API for the usage of this view, by these intervals.
+    /// The path and query of the API for the usage of this view, in steps of `interval`.
     pub(super) fn usage(&self, times: &[i64], interval: &str) -> String {
         let since = times.first().and_then(|first| Timestamp::from_second(*first).ok());
         let since = since.unwrap_or_default().to_string();
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!((times[0], times.is_sorted()), (first, true));
         }
         let counts = Range::ALL.map(|range| range.times(at(0)).len());
-        // 2025-11-24T16:00:00Z.
+        // `at(0)` is 2025-11-24T16:00:00Z: the 17th hour of its day.
         assert_eq!(counts, [12, 24, 6 * 24 + 17, 30]);
     }
 

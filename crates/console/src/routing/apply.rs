@@ -1,5 +1,5 @@
-//! A change, before and when it becomes live: the difference, the gate, and what is told if
-//! another one came first.
+//! Applies a draft: shows the difference, evaluates the gate, and stops if another change came
+//! first.
 
 use http::header::{CONTENT_TYPE, IF_MATCH};
 use http::{Method, Request, StatusCode};
@@ -18,7 +18,7 @@ use rerouter_core::api::{ApiRequest, ApiResult};
 use rerouter_records::error::ManagementError;
 use rerouter_records::routing::{Config, ConfigTaken};
 
-/// The conditions of a change, as a form has them.
+/// The conditions of a change, as fields of a form.
 struct GateFields {
     max_changed: String,
     forbid_unroutable: bool,
@@ -26,7 +26,7 @@ struct GateFields {
 }
 
 impl GateFields {
-    /// The fields of a form that has them, else careful defaults.
+    /// Reads the fields. A form without them gets careful defaults.
     fn read(form: &Form) -> GateFields {
         match form.get("max_changed") {
             None => GateFields {
@@ -162,12 +162,12 @@ pub(crate) async fn apply(call: PageCall<'_>) -> ApiResult {
         }
         Err(error) => match error.kind() {
             Kind::InvalidRequest if error.field() == Some("max_changed") => {
-                // The page's own word for it.
+                // The page labels this field with other words.
                 let says = error.detail().replace("max_changed", "How many may go elsewhere");
                 (error.status(), pieces::notice("bad", &html! { p { (says) } }))
             }
             Kind::Unauthorized | Kind::Forbidden | Kind::InsufficientScope => return Err(error),
-            // The text stays on the page.
+            // The draft stays on the page, with the error.
             _ => (error.status(), refusal::words(&error)),
         },
     };
@@ -175,7 +175,7 @@ pub(crate) async fn apply(call: PageCall<'_>) -> ApiResult {
     review_page(call, (&draft, &live), &gate, told.0, &told.1).await
 }
 
-/// What the gate refused with its report, or the problems of the document.
+/// The refusal of a change: the gate's report, or the problems of the document.
 fn refused(refusal: &ManagementError) -> Markup {
     html! {
         @let why = html! { p { (refusal.detail) } p { "Nothing has changed." } };
@@ -185,7 +185,7 @@ fn refused(refusal: &ManagementError) -> Markup {
     }
 }
 
-/// The answer to a change that is live.
+/// The page after a change went live.
 pub(super) fn applied(call: PageCall<'_>, taken: &ConfigTaken) -> ApiResult {
     let ConfigTaken { revision, previous, warnings } = taken;
     let main = html! {
@@ -210,7 +210,7 @@ pub(super) fn applied(call: PageCall<'_>, taken: &ConfigTaken) -> ApiResult {
     call.page("The change is live", Tab::Routing, main)
 }
 
-/// Another change came first: both differences, and the way on.
+/// The page if another change came first: both differences, and how to go on.
 async fn conflict(
     call: PageCall<'_>,
     draft: &Draft,

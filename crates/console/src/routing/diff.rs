@@ -1,4 +1,4 @@
-//! The lines that differ between two documents, and in them the words.
+//! Differences between two documents by line, and by word within changed lines.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use rerouter_base::error::Result;
 
 /// Unchanged lines around each change.
 const CONTEXT: usize = 3;
-/// Lines that are shown: nobody reads more.
+/// Most lines that are shown. Nobody reads more.
 const LINES: usize = 2_000;
-/// Time for the smallest difference; then a larger one is taken.
+/// Time to search for the smallest difference. After it, a larger one is used.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A line of the difference.
@@ -20,21 +20,22 @@ const PATIENCE: Duration = Duration::from_millis(200);
 pub(super) struct DiffLine {
     /// `-`, `+`, or a space for an unchanged line.
     pub(super) sign: char,
-    /// The number of the line before and after, from 1.
+    /// Line numbers before and after the change, from 1.
     pub(super) numbers: (Option<usize>, Option<usize>),
-    /// Its parts in order, and whether each is what differs.
+    /// Parts of the line in order, each with whether it differs.
     pub(super) parts: Vec<(bool, String)>,
 }
 
-/// The difference of two documents: groups of lines that lie apart.
+/// The difference of two documents. Unchanged lines between its groups are left out.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct DocumentDiff {
     pub(super) groups: Vec<Vec<DiffLine>>,
-    /// Whether there are more lines than these.
+    /// Whether lines beyond [`LINES`] were left out.
     pub(super) is_cut: bool,
 }
 
-/// Compares two documents, on a thread that may block. A line end at the end of one does not count.
+/// Compares two documents, on a thread that may block. Whitespace at the end of a document does not
+/// count.
 pub(super) async fn compare(before: String, after: String) -> Result<DocumentDiff> {
     Ok(blocking(move || difference(&before, &after)).await?)
 }
@@ -163,7 +164,8 @@ mod tests {
         ) {
             let diff = difference(&before, &after);
             prop_assert_eq!(diff.is_empty(), before == after);
-            // Of so few lines all are shown, unless one side does not differ far from a change.
+            // So few lines are never cut. Unchanged lines far from every change are only left out
+            // at an end.
             for (text, without) in [(&before, '+'), (&after, '-')] {
                 let lines: Vec<&str> = text.lines().collect();
                 let shown = side(&diff, without);

@@ -22,19 +22,20 @@ use rerouter_records::page::Page;
 use rerouter_records::routing::{Config, ConfigSource, Outline, RevisionRecord, Validation};
 use rerouter_records::status::ProviderStatus;
 
-/// Edges that are drawn: more is no picture.
+/// Most edges in a picture. A document with more is not drawn.
 const DRAWN: usize = 1_500;
-/// Pages of providers whose health is looked up, of 100 each.
+/// Most pages of the provider list that are read for health, with 100 providers each.
 const PROVIDER_PAGES: usize = 10;
 
-/// `GET /console/routing`; with `from` the text of that revision is in the editor.
+/// `GET /console/routing`. With `from`, the text of that revision is in the editor.
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     let live = workbench::live(call).await?;
     let draft = draft(call, &live).await?;
     page(call, &live, &draft, &EvaluateOptions::read(&Form::default()), &html! {}).await
 }
 
-/// The live text, or with `from` that of another revision, to replace the live one.
+/// A draft of the live document, or with `from` of that revision's text. It replaces the live
+/// document.
 pub(super) async fn draft(call: PageCall<'_>, live: &Config) -> Result<Draft> {
     let text = match call.query("from") {
         Some(revision) => revision_text(call, &revision).await?,
@@ -43,7 +44,7 @@ pub(super) async fn draft(call: PageCall<'_>, live: &Config) -> Result<Draft> {
     Ok(Draft { text, base: live.revision.clone(), is_written: false })
 }
 
-/// Which revision's text is in the editor, where it is not the live one's.
+/// A notice on which revision's text is in the editor, if `from` names one.
 pub(super) fn source(call: PageCall<'_>) -> Markup {
     let revision = call.query("from").filter(|_| call.request.method() == Method::GET);
     html! {
@@ -55,13 +56,13 @@ pub(super) fn source(call: PageCall<'_>) -> Markup {
     }
 }
 
-/// The text of a document that was live.
+/// The text of a document that is or was live.
 pub(super) async fn revision_text(call: PageCall<'_>, revision: &str) -> Result<String> {
     let path = format!("/v1/router/config/revisions/{}", encode(revision));
     Ok(call.read::<RevisionRecord>(&path).await?.document)
 }
 
-/// `POST /console/routing/check`: what is wrong with the text; without htmx the page with it.
+/// `POST /console/routing/check`: the problems of the text. Without htmx, the whole page with them.
 pub(crate) async fn check(call: PageCall<'_>) -> ApiResult {
     let form = call.form()?;
     let draft = Draft::read(&form);
@@ -73,7 +74,7 @@ pub(crate) async fn check(call: PageCall<'_>) -> ApiResult {
     page(call, &live, &draft, &EvaluateOptions::read(&form), &messages).await
 }
 
-/// Whether the text could become live, and what the gateway says of it.
+/// Whether the text is a valid document, and its problems and warnings as HTML.
 pub(super) async fn check_text(call: PageCall<'_>, document: &str) -> Result<(bool, Markup)> {
     let request = Request::builder()
         .method(Method::POST)
@@ -118,7 +119,7 @@ async fn page(
     call.page("Routing", Tab::Routing, main)
 }
 
-/// What is live, and where a change goes.
+/// The live revision, the file that a change is written to, and warnings about this draft.
 fn standing(live: &Config, draft: &Draft) -> Markup {
     html! {
         p {
@@ -144,8 +145,8 @@ fn standing(live: &Config, draft: &Draft) -> Markup {
     }
 }
 
-/// The picture of the live document, with the traffic of a day and the health of targets. What the
-/// API does not tell is left out.
+/// The picture of the live document, with the traffic of a day and the health of targets. Data that
+/// cannot be read is left out.
 async fn drawing(call: PageCall<'_>, outline: &Outline) -> Markup {
     let traffic = DayTraffic::read(call).await.ok();
     let health = health(call).await;
@@ -185,7 +186,7 @@ async fn health(call: PageCall<'_>) -> HealthTable {
     table
 }
 
-/// Which requests the numbers count, and which of them are on no edge.
+/// The caption of the picture: which requests its numbers count, and which requests are on no edge.
 fn caption(traffic: Option<&DayTraffic>, graph: &RouteGraph) -> Markup {
     let Some(traffic) = traffic.filter(|traffic| traffic.total > 0) else {
         return html! { p.muted { "There are no requests of yesterday or today to show." } };

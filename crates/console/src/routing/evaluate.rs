@@ -1,5 +1,6 @@
-//! "What would this change?": a document against the live one, over captured requests. The page
-//! gets progress as lines, and last the report as HTML; without a script, the whole page.
+//! "What would this change?": evaluates a draft against the live document over captured requests.
+//! The script reads progress as JSON lines, and the report as HTML in the last line. Without a
+//! script, the answer is the whole page.
 
 use bytes::Bytes;
 use http::header::ACCEPT;
@@ -48,7 +49,7 @@ fn page(
     call.page(TITLE, Tab::Routing, main)
 }
 
-/// `POST /console/routing/evaluate`. Leaving the page ends the work.
+/// `POST /console/routing/evaluate`. The evaluation ends when the browser leaves the page.
 pub(crate) async fn run(call: PageCall<'_>) -> Result<ProgressStream> {
     match begin(call).await {
         Ok(stream) => Ok(stream),
@@ -73,7 +74,7 @@ async fn begin(call: PageCall<'_>) -> Result<ProgressStream> {
 
 fn at_once(answer: ApiResult) -> ProgressStream {
     let (step, steps) = mpsc::channel(1);
-    // The channel has room for one.
+    // A new channel has room for one step.
     let _sent = step.try_send(ProgressStep::Answer(answer));
     ProgressStream { lines: false, steps }
 }
@@ -83,7 +84,8 @@ fn wants_lines(headers: &HeaderMap) -> bool {
     accept.is_some_and(|accept| accept.trim().eq_ignore_ascii_case("application/x-ndjson"))
 }
 
-/// Passes lines on, and the answer as HTML in a line. The work ends when the browser leaves.
+/// Passes progress lines on, then the answer as HTML in a JSON line. Returns when the browser
+/// leaves, which ends the evaluation.
 async fn pass_on(mut steps: mpsc::Receiver<ProgressStep>, out: mpsc::Sender<ProgressStep>) {
     loop {
         let step = tokio::select! {
@@ -107,7 +109,7 @@ fn last_line(answer: ApiResult) -> ProgressStep {
     ProgressStep::Answer(Ok(Response::new(line.to_string().into())))
 }
 
-/// The answer of an evaluation: its report, the problems of the document, or why there is none.
+/// The answer of an evaluation as HTML: its report, the problems of the document, or the error.
 fn shown(answer: ApiResult) -> Markup {
     let read = |response: Response<Bytes>| match response.status() {
         StatusCode::OK => Ok(report::report(&record(&response)?)),

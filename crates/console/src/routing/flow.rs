@@ -1,5 +1,5 @@
-//! The flow of requests between targets, before and after a change: bands between two columns, as
-//! wide as the requests are many.
+//! The flow of requests between targets, before and after a change: bands between two columns. The
+//! height of a band is its share of the requests.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,34 @@ use super::shares::{percent, share};
 use crate::pieces;
 use rerouter_records::evaluation::EvaluationRecord;
 
-/// What the report calls requests without a target.
+/// The report's name for the target of a request that has none.
 pub(super) const NONE: &str = "none";
 
-/// Width of the names beside the bars, in pixels as all lengths here.
+/// Width of the names beside the bars. All lengths here are in pixels.
 const LABEL: f64 = 270.0;
 /// Width of a bar.
 const BAR: f64 = 12.0;
-/// Width between the bars: room for the bands to bend.
+/// Width between the two columns of bars: room for the bands to bend.
 const BANDS: f64 = 300.0;
-/// Above the first bar and below the last.
+/// Space above the first bar and below the last.
 const MARGIN: f64 = 8.0;
 /// Height of all requests together.
 const HEIGHT: f64 = 300.0;
-/// Height of the smallest bar or band: it can still be seen.
+/// Least height of a bar or band, so that it can be seen.
 const THINNEST: f64 = 1.0;
-/// A target is at least as high as its name.
+/// Least height of a target: that of its name.
 const ROW: f64 = 22.0;
-/// Between two bars.
+/// Space between two bars.
 const ROW_GAP: f64 = 6.0;
 
-/// Requests from a target to a target, the largest first.
+/// Numbers of requests by their target before and after a change, the largest first.
 #[derive(Debug, Default)]
 pub(super) struct TargetFlows {
     pub(super) flows: Vec<(String, String, u64)>,
 }
 
 impl TargetFlows {
-    /// The flows of a report: what changed, and for each target what stays.
+    /// The flows of a report: the changes, and for each target the requests that stay.
     pub(super) fn of(report: &EvaluationRecord) -> TargetFlows {
         let mut flows = Vec::new();
         let mut left: BTreeMap<&str, u64> = BTreeMap::new();
@@ -60,7 +60,7 @@ impl TargetFlows {
     }
 }
 
-/// Places of targets on both sides, and of the bands between them.
+/// Positions of targets on both sides, and of the bands between them.
 #[derive(Debug, Default)]
 pub(super) struct FlowLayout {
     pub(super) height: f64,
@@ -77,13 +77,13 @@ pub(super) struct FlowBar {
     pub(super) requests: u64,
     pub(super) y: f64,
     pub(super) height: f64,
-    /// Where its next band begins.
+    /// The y at which its next band begins.
     next: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct FlowBand {
-    /// Upper ends on both sides.
+    /// Upper edges, on the left in `from` and on the right in `to`.
     pub(super) from: f64,
     pub(super) to: f64,
     pub(super) height: f64,
@@ -99,7 +99,7 @@ pub(super) fn layout(flows: &TargetFlows) -> FlowLayout {
             *sum = (sum.0.saturating_add(*requests), sum.1 + thick(*requests));
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
-        // The largest first, and last what has no target.
+        // The largest first. Requests without a target come last.
         sums.sort_by_key(|(name, (requests, _))| {
             (*name == NONE, std::cmp::Reverse(*requests), *name)
         });
@@ -112,7 +112,7 @@ pub(super) fn layout(flows: &TargetFlows) -> FlowLayout {
         (bars, y - ROW_GAP + MARGIN)
     });
     let [(mut before, left), (mut after, right)] = sides;
-    // By the place of their other ends, so that fewer cross.
+    // In the order of the bars at both ends, so that fewer bands cross.
     let mut order: Vec<usize> = (0..flows.flows.len()).collect();
     let place = |bars: &[FlowBar], name: &str| bars.iter().position(|bar| bar.name == name);
     let ends: Vec<_> =
@@ -131,7 +131,7 @@ pub(super) fn layout(flows: &TargetFlows) -> FlowLayout {
     FlowLayout { height: left.max(right), before, after, bands }
 }
 
-/// The next free part of a target's bar.
+/// Takes a piece of this height from a target's bar, and returns its y.
 fn take(bars: &mut [FlowBar], name: &str, height: f64) -> f64 {
     let Some(bar) = bars.iter_mut().find(|bar| bar.name == name) else { return 0.0 };
     let y = bar.next;
@@ -139,7 +139,7 @@ fn take(bars: &mut [FlowBar], name: &str, height: f64) -> f64 {
     y
 }
 
-/// The picture. The tables beside it say the same.
+/// The picture as SVG. The tables beside it have the same numbers.
 pub(super) fn draw(flows: &TargetFlows) -> Markup {
     let layout = layout(flows);
     let total = flows.total();
@@ -187,7 +187,7 @@ fn band_path(band: &FlowBand) -> String {
     )
 }
 
-/// A bar at `x`, with its label beside it. The label cuts off what is too long.
+/// A bar at `x`, with its label beside it. A label that is too long is cut off.
 fn draw_bar(bar: &FlowBar, (x, label, at): (f64, f64, f64), anchor: &str, total: u64) -> Markup {
     let height = bar.height.max(ROW);
     html! {

@@ -1,4 +1,4 @@
-//! Whatever the report: every target and flow is drawn once, in its size, and none over another.
+//! For any report, every target and flow is drawn once, to scale, and none overlap.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use rerouter_records::evaluation::{ChangeRecord, TargetShift};
 
-/// A report of these flows.
+/// A report with these flows.
 fn report(flows: &[(String, String, u64)]) -> EvaluationRecord {
     let changed = flows.iter().filter(|(from, to, _)| from != to);
     let changed = changed.map(|(from, to, count)| ChangeRecord {

@@ -1,4 +1,5 @@
-//! The document as columns of nodes and the edges between neighbours: alias, recipe, rule, target.
+//! The document as four columns (aliases, recipes, rules, targets) and the edges between
+//! neighbours.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use super::traffic::DayTraffic;
 use rerouter_records::routing::{Outline, OutlinedRule};
 use rerouter_records::status::{Activity, ProviderStatus, ProviderTarget};
 
-/// Aliases, recipes, rules and targets, with the ways between them.
+/// Aliases, recipes, rules and targets as columns of nodes, and the edges between them.
 #[derive(Debug, Default)]
 pub(super) struct RouteGraph {
     pub(super) columns: [Vec<RouteNode>; 4],
@@ -16,36 +17,36 @@ pub(super) struct RouteGraph {
 #[derive(Debug, Default)]
 pub(super) struct RouteNode {
     pub(super) name: String,
-    /// Condition, strategy or health.
+    /// Shadow of a recipe, strategy and condition of a rule, or health of a target.
     pub(super) detail: String,
     pub(super) health: NodeHealth,
 }
 
-/// An edge from a node of a column to one of the next.
+/// An edge from a node to a node of the next column.
 #[derive(Debug)]
 pub(super) struct RouteEdge {
-    /// The column where it begins.
+    /// Index of the column where the edge begins.
     pub(super) column: usize,
-    /// The places of its nodes in their columns.
+    /// Indexes of the two nodes in their columns.
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Requests that went this way.
+    /// Number of requests that took this edge.
     pub(super) requests: u64,
 }
 
-/// Health of a target, as its breaker has it.
+/// Health of a target, according to its circuit breaker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum NodeHealth {
-    /// Not known, or not a target.
+    /// The health is not known, or the node is not a target.
     #[default]
     Unknown,
     Good,
-    /// The breaker lets a few requests through, to see.
+    /// The breaker is half open: it lets a few requests through as a test.
     Trying,
     Bad,
 }
 
-/// Health of targets by name, in words too.
+/// Health of targets by `provider/model`, each with a description.
 pub(super) type HealthTable = BTreeMap<String, (NodeHealth, String)>;
 
 /// The health of the targets of some providers.
@@ -71,8 +72,8 @@ fn state(activity: &Activity) -> (NodeHealth, String) {
     (health, format!("{word}{errors}"))
 }
 
-/// The graph of an outline, as `GET /v1/router/config` has it. Targets are in the order of their
-/// first rule.
+/// The graph of an outline, which `GET /v1/router/config` returns. Targets are in the order in
+/// which rules first name them.
 pub(super) fn graph(
     Outline { aliases, recipes }: &Outline,
     traffic: Option<&DayTraffic>,
@@ -103,7 +104,7 @@ pub(super) fn graph(
 }
 
 impl RouteGraph {
-    /// Adds a node at the end of a column, and gives its place there.
+    /// Adds a node at the end of a column, and returns its index there.
     fn add_node(&mut self, column: usize, name: &str, detail: String, health: NodeHealth) -> usize {
         let Some(nodes) = self.columns.get_mut(column) else { return 0 };
         nodes.push(RouteNode { name: name.to_owned(), detail, health });
@@ -127,7 +128,8 @@ impl RouteGraph {
                     place
                 }
             };
-            // Two models of one pattern are one target here.
+            // A rule may name several models that are counted under one pattern. They are one
+            // target here.
             let of_rule = self.edges.iter().rev();
             let mut of_rule = of_rule.take_while(|edge| (edge.column, edge.from) == (2, from));
             if of_rule.any(|edge| edge.to == to) {
@@ -144,7 +146,7 @@ impl RouteGraph {
     }
 }
 
-/// The strategy and the condition of a rule.
+/// The strategy and the condition of a rule, as one text.
 fn detail(OutlinedRule { strategy, when, .. }: &OutlinedRule) -> String {
     match when {
         Some(when) => format!("{strategy}, if {when}"),

@@ -1,5 +1,5 @@
-//! The graph of the document as SVG: where each node and edge is, and the drawing. Plain attributes
-//! only; colours are classes.
+//! The graph of the document as SVG: positions of nodes and edges, and the drawing. The SVG has
+//! plain attributes, and colours come from CSS classes.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,32 @@ use super::graph::{NodeHealth, RouteEdge, RouteGraph, RouteNode};
 use super::shares::{percent, share};
 use crate::pieces;
 
-/// Around the picture, in pixels as all lengths here.
+/// Space around the picture. All lengths here are in pixels.
 const MARGIN: f64 = 8.0;
-/// Width of a node: usual names fit.
+/// Width of a node, enough for usual names.
 const NODE_WIDTH: f64 = 210.0;
-/// Least height of a node: its name and a line below.
+/// Least height of a node, for its name and a line below.
 const NODE_HEIGHT: f64 = 44.0;
-/// Between columns: room for the number on an edge.
+/// Space between columns, for the number on an edge.
 const COLUMN_GAP: f64 = 130.0;
-/// Between two nodes of a column.
+/// Space between two nodes of a column.
 const ROW_GAP: f64 = 12.0;
-/// Between the ends of two edges at one node: the height of a number.
+/// Distance between the ends of two edges at one node: the height of a number.
 const PORT: f64 = 16.0;
-/// Width of the edge of all requests: less than [`PORT`], so that edges lie side by side.
+/// Width of an edge that all requests take. It is less than [`PORT`], so that edges lie side by
+/// side.
 const EDGE_WIDEST: f64 = 12.0;
-/// Width of an edge that few requests took: it can still be seen.
+/// Least width of an edge that requests took, so that it can be seen.
 const EDGE_THINNEST: f64 = 1.5;
 
-/// Places of all nodes and edges, in pixels.
+/// Positions of all nodes and edges, in pixels.
 #[derive(Debug, Default)]
 pub(super) struct GraphLayout {
     pub(super) width: f64,
     pub(super) height: f64,
-    /// By column, in the order of the graph.
+    /// By column, in the order of the graph's nodes.
     pub(super) nodes: [Vec<NodeBox>; 4],
-    /// In the order of the graph.
+    /// In the order of the graph's edges.
     pub(super) edges: Vec<EdgeCurve>,
 }
 
@@ -51,8 +52,8 @@ pub(super) struct EdgeCurve {
     pub(super) width: f64,
 }
 
-/// The other ends of the edges at each node, in order: by column, whether they leave the node,
-/// and its place.
+/// For each node, the indexes of the nodes at the other ends of its edges, in order. The key has
+/// the node's column, whether the edges leave the node, and its index.
 type EdgeEnds = BTreeMap<(usize, bool, usize), Vec<usize>>;
 
 fn ends(edges: &[RouteEdge]) -> EdgeEnds {
@@ -65,8 +66,8 @@ fn ends(edges: &[RouteEdge]) -> EdgeEnds {
     ends
 }
 
-/// Places nodes in columns, below each other, each as high as its edges need. `total` are the
-/// requests that count as all.
+/// Places the nodes of a column below each other, each as high as its edges need. The width of an
+/// edge is its share of `total` requests.
 pub(super) fn layout(graph: &RouteGraph, total: u64) -> GraphLayout {
     let ends = ends(&graph.edges);
     let mut layout = GraphLayout::default();
@@ -97,7 +98,8 @@ impl GraphLayout {
         column.get(place).copied().unwrap_or_default()
     }
 
-    /// Ends of edges at one node are in the order of their other ends, so that fewer cross.
+    /// The curve of an edge. Edges end at a node in the order of their other ends, so that fewer
+    /// cross.
     fn curve(&self, ends: &EdgeEnds, edge: &RouteEdge, total: u64) -> EdgeCurve {
         let RouteEdge { column, from, to, requests } = *edge;
         let port = |(column, leaving, place), other: usize| {
@@ -113,18 +115,18 @@ impl GraphLayout {
     }
 }
 
-/// The height of the end at a place of so many.
+/// The y of an edge's end at a node, where it is number `place` of `all` ends.
 fn port(node: NodeBox, place: usize, all: usize) -> f64 {
     let first = node.y + (node.height - PORT * all.saturating_sub(1) as f64) / 2.0;
     first + PORT * place as f64
 }
 
-/// A length for an attribute.
+/// A length as the value of an attribute.
 pub(super) fn px(length: f64) -> String {
     format!("{length:.1}")
 }
 
-/// The whole picture. The list beside it says the same in words.
+/// The whole picture. [`in_words`] says the same as a list.
 pub(super) fn draw(graph: &RouteGraph, total: u64) -> Markup {
     let layout = layout(graph, total);
     let titles = ["Aliases", "Recipes", "Rules", "Targets"];
@@ -143,7 +145,7 @@ pub(super) fn draw(graph: &RouteGraph, total: u64) -> Markup {
                 @for (edge, curve) in graph.edges.iter().zip(&layout.edges) {
                     (draw_edge(edge, curve))
                 }
-                // After all edges, so that none crosses a number.
+                // Drawn after all edges, so that no edge crosses a number.
                 @for (edge, curve) in graph.edges.iter().zip(&layout.edges) {
                     @if edge.requests > 0 { (draw_share(edge, curve, total)) }
                 }
@@ -168,7 +170,7 @@ fn draw_edge(edge: &RouteEdge, curve: &EdgeCurve) -> Markup {
     }
 }
 
-/// The number of an edge, above it.
+/// The share and the number of an edge's requests, above the edge.
 fn draw_share(edge: &RouteEdge, curve: &EdgeCurve, total: u64) -> Markup {
     let (x, y) = curve.from;
     html! {
@@ -178,7 +180,7 @@ fn draw_share(edge: &RouteEdge, curve: &EdgeCurve, total: u64) -> Markup {
     }
 }
 
-/// A node cuts off what is too long for it; its title has the whole text.
+/// A node. Text that is too long for it is cut off, and its `title` has the whole text.
 fn draw_node(node: &RouteNode, place: &NodeBox) -> Markup {
     let middle = place.height / 2.0;
     let has_detail = !node.detail.is_empty();

@@ -1,4 +1,4 @@
-//! Whatever the document: every node and edge is drawn once, inside, and none over another.
+//! For any document, every node and edge is drawn once, inside the picture, and none overlap.
 
 use proptest::prelude::*;
 use serde_json::{Value, from_value, json};
@@ -9,7 +9,7 @@ use crate::routing::traffic::DayTraffic;
 use rerouter_records::routing::Outline;
 use rerouter_records::usage::{UsageList, UsageRecord, UsageTotals};
 
-/// An outline of so many aliases, recipes, rules of each and targets, with pieces drawn by `pick`.
+/// An outline of this size, with `rules` rules in each recipe. `pick` chooses what each part names.
 fn outline(
     aliases: usize,
     recipes: usize,
@@ -109,7 +109,8 @@ fn shares_of_traffic_stand_on_their_edges() {
     let traffic = DayTraffic::sum(usage(&[
         ("a0", "r0", "rule0", "p/m0", 30),
         ("a1", "r0", "rule0", "p/m0", 9),
-        // Nothing answered, a target that the document no longer has, and a direct name.
+        // Requests that nothing answered, that a removed target answered, or that named a target
+        // directly.
         ("a0", "r0", "rule0", "", 1),
         ("a0", "r0", "rule0", "p/gone", 10),
         ("", "direct", "", "p/m0", 50),

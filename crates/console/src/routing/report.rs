@@ -8,7 +8,7 @@ use crate::pieces;
 use rerouter_base::url::encode;
 use rerouter_records::evaluation::{ChangeRecord, CostRecord, EvaluationRecord, Lack};
 
-/// Rows of a table: the largest come first.
+/// Most rows of a table, the largest first.
 const ROWS: usize = 100;
 
 pub(super) fn report(report: &EvaluationRecord) -> Markup {
@@ -56,7 +56,7 @@ fn summary(report: &EvaluationRecord) -> Markup {
     }
 }
 
-/// The costs of so many requests.
+/// The cost before and after, of `evaluated` requests.
 fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
     let CostRecord { before, after, unpriced, estimated, .. } = cost;
     let (before, after, unpriced) = (*before, *after, *unpriced);
@@ -102,7 +102,7 @@ fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
     }
 }
 
-/// A difference in dollars with its sign, and in percent of what was.
+/// A difference in dollars with its sign, and in percent of `before`.
 fn difference(before: f64, after: f64) -> String {
     let difference = after - before;
     let shown = signed(difference);
@@ -114,7 +114,8 @@ fn difference(before: f64, after: f64) -> String {
     }
 }
 
-/// A difference that is not known for some of the requests. One of nothing says nothing then.
+/// A difference that is unknown for `unpriced` of `all` requests. A known difference of 0 is not
+/// shown, because it says nothing about the others.
 fn partly_known(difference: f64, unpriced: u64, all: u64) -> String {
     let unknown = format!("not known for {} of {}", pieces::count(unpriced), pieces::count(all));
     match difference == 0.0 {
@@ -209,7 +210,7 @@ fn changed(change: &ChangeRecord) -> Markup {
             }
             td {
                 @for id in change.examples.iter().map(|id| id.as_str()) {
-                    // In a tab of its own: the report and the text stay.
+                    // Opens in a new tab, so that the report and the text stay.
                     a.mono href=(format!("/console/captures/{}", encode(id))) title=(id)
                         target="_blank" { (pieces::short_id(id)) } " "
                 }
@@ -226,7 +227,7 @@ fn more(rows: usize) -> Markup {
     }
 }
 
-/// Why captures are skipped, by the words of the API.
+/// Reasons why captures are skipped: the API's word, and words for people.
 const SKIPPED: [(&str, &str); 6] = [
     ("replays", "replays"),
     ("shadows", "copies for a shadow"),
@@ -236,7 +237,7 @@ const SKIPPED: [(&str, &str); 6] = [
     ("redacted", "without a name that the decision needs, by redaction"),
 ];
 
-/// What the report does not know.
+/// Numbers of requests that the report left out or had to make assumptions about.
 fn doubts(report: &EvaluationRecord) -> Markup {
     let skipped = |word| report.skipped.get(word).copied().unwrap_or_default();
     let rows = SKIPPED.map(|(word, says)| (skipped(word), format!("{says} (left out)")));

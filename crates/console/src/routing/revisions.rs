@@ -1,4 +1,4 @@
-//! Revisions: which documents were live, who made them live, how they differ, and back to one.
+//! Revisions: which documents were live, who made them live, how they differ, and rollback.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ use rerouter_records::error::ManagementError;
 use rerouter_records::page::Page;
 use rerouter_records::routing::ListedRevision;
 
-/// Time from the beginning of a change to its document being live, at most: it may wait for the
-/// gate.
+/// Longest time from the beginning of a change until its document is live. A change may wait for
+/// the gate.
 const CHANGE_SECONDS: i64 = 600;
 
-/// `GET /console/routing/revisions`; with `a` and `b` it leads to their difference.
+/// `GET /console/routing/revisions`. With `a` and `b`, it redirects to their difference.
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     if let (Some(a), Some(b)) = (call.query("a"), call.query("b")) {
         return call.redirect(&compare_path(&a, &b));
@@ -42,7 +42,8 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
             "A revision stands for what a document says. Two texts that differ only in comments \
              have the same revision, and the later text is kept."
         }
-        // Forms do not nest, and each row has one to roll back.
+        // Forms cannot nest, and each row has a form for its rollback. The radio buttons name this
+        // one by id.
         form #rt-compare method="get" action="/console/routing/revisions" {}
         div.scroll tabindex="0" role="group" aria-label="Revisions" {
             table.table {
@@ -68,7 +69,7 @@ fn compare_path(a: &str, b: &str) -> String {
 
 fn listed(row: &ListedRevision, at: usize, authors: &Authors, live: &str) -> Markup {
     let revision = row.revision.as_str();
-    // The newest two are chosen first: what the last change did.
+    // The newest two are preselected, which shows the last change.
     let choice = |name: &str, label: &str, chosen: bool| {
         html! {
             input type="radio" name=(name) value=(revision) form="rt-compare" checked[chosen]
@@ -132,11 +133,11 @@ pub(crate) async fn rollback(call: PageCall<'_>) -> ApiResult {
     if response.status().is_success() {
         return applied(call, &record(&response)?);
     }
-    // A document that ran once may not any more, as when a variable is gone.
+    // A document that was live may be invalid now, for example because a variable is gone.
     Err(Error::invalid("revision", record::<ManagementError>(&response)?.detail))
 }
 
-/// Who made revisions live, from the audit: the newest row of each.
+/// Who made each revision live, according to the newest audit event about it.
 #[derive(Default)]
 struct Authors {
     changes: BTreeMap<String, AuditEvent>,
@@ -145,7 +146,7 @@ struct Authors {
 }
 
 impl Authors {
-    /// Reads the authors. There are none for callers who may not read the audit.
+    /// Reads the audit. A caller who may not read it gets no authors.
     async fn read(call: PageCall<'_>, rows: &[ListedRevision]) -> Authors {
         let mut authors = Authors::default();
         for ListedRevision { revision, .. } in rows {
@@ -171,7 +172,7 @@ impl Authors {
     }
 }
 
-/// The newest change that made a revision live.
+/// The newest change that made this revision live.
 async fn change(call: PageCall<'_>, revision: &str) -> Option<AuditEvent> {
     let mut newest: Option<AuditEvent> = None;
     for action in ["config.put", "config.rollback"] {
@@ -183,7 +184,7 @@ async fn change(call: PageCall<'_>, revision: &str) -> Option<AuditEvent> {
     newest
 }
 
-/// Whether a change that began at one time made what is live since another.
+/// Whether a change that began at `began` can have made the document live at `live`.
 fn is_of(Time(began): Time, Time(live): Time) -> bool {
     (-1..CHANGE_SECONDS).contains(&(live.as_second() - began.as_second()))
 }

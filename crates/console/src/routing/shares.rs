@@ -1,6 +1,6 @@
-//! Parts of a whole.
+//! Shares of a whole.
 
-/// A part of a whole, 0 to 1; 0 of nothing.
+/// A share from 0 to 1. It is 0 if the whole is 0.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
@@ -12,7 +12,7 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
         _ if part == 0 => "0 %".to_owned(),
         _ if percent < 0.1 => "< 0.1 %".to_owned(),
         _ if percent < 9.95 && part != whole => format!("{percent:.1} %"),
-        // All is only what is all.
+        // Only the whole itself is 100 %.
         _ if part < whole => format!("{:.0} %", percent.min(99.0)),
         _ => format!("{percent:.0} %"),
     }

@@ -1,4 +1,4 @@
-//! Yesterday's requests by the way that they took through the document, from the sums of usage.
+//! Yesterday's requests by alias, rule and target, from the sums of usage.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::call::PageCall;
 use rerouter_base::error::Result;
 use rerouter_records::usage::UsageList;
 
-/// The requests of a day in UTC.
+/// The requests of one day in UTC.
 #[derive(Debug, Default)]
 pub(super) struct DayTraffic {
     pub(super) day: String,
-    /// Whether the day is not over: a gateway that had no requests yesterday shows today.
+    /// Whether the day is today, which is shown if yesterday had no requests.
     pub(super) is_today: bool,
-    /// Whether there are more ways than the API tells at once.
+    /// Whether usage has more rows than one answer of the API.
     pub(super) is_partial: bool,
     pub(super) total: u64,
-    /// Requests for targets by their own name.
+    /// Requests that named a target directly.
     pub(super) direct: u64,
     aliases: BTreeMap<(String, String), u64>,
     rules: BTreeMap<(String, String), u64>,

@@ -1,5 +1,5 @@
-//! The editor of the routing document, as more than one page has it: the text, what is wrong with
-//! it, and what can be done with it.
+//! The editor of the routing document, which several pages share: the text, its problems, and what
+//! can be done with it.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -17,17 +17,17 @@ pub(super) async fn live(call: PageCall<'_>) -> Result<Config> {
     call.read("/v1/router/config").await
 }
 
-/// The file that a change is written to.
+/// The file that a change is written to, if the document is in a file.
 pub(super) fn written_file(live: &Config) -> Option<&String> {
     live.file.as_ref().filter(|_| live.source == ConfigSource::File)
 }
 
-/// A document that somebody edits.
+/// The text in the editor.
 pub(super) struct Draft {
     pub(super) text: String,
-    /// The revision that it is to replace.
+    /// The revision that the draft is to replace.
     pub(super) base: String,
-    /// Whether somebody wrote it, so that it is lost with the page.
+    /// Whether the text came from a form, so that leaving the page would lose it.
     pub(super) is_written: bool,
 }
 
@@ -40,7 +40,7 @@ impl Draft {
         }
     }
 
-    /// It as fields of a form that nobody sees.
+    /// The draft as hidden fields of a form.
     pub(super) fn hidden(&self) -> Markup {
         html! {
             input type="hidden" name="base" value=(self.base);
@@ -50,7 +50,7 @@ impl Draft {
     }
 }
 
-/// On which captures a document is evaluated.
+/// Which captures a document is evaluated on, and with which health of targets.
 pub(super) struct EvaluateOptions {
     limit: u64,
     since: &'static str,
@@ -75,7 +75,7 @@ const HEALTH: [(&str, &str); 3] = [
 ];
 
 impl EvaluateOptions {
-    /// The options of a form; the usual ones where it has none.
+    /// Reads the options of a form, with defaults for those that are missing.
     pub(super) fn read(form: &Form) -> EvaluateOptions {
         let limit = form.text("limit").parse().ok();
         let limit = limit.filter(|limit| LIMITS.iter().any(|(known, _)| known == limit));
@@ -127,7 +127,7 @@ impl EvaluateOptions {
     }
 }
 
-/// The pages on routing.
+/// Tabs of the pages on routing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoutingTab {
     Document,
@@ -150,7 +150,7 @@ pub(super) fn tabs(open: RoutingTab) -> Markup {
     }
 }
 
-/// The form with the text and its buttons. `messages` is what is known to be wrong with it.
+/// The form with the text and its buttons. `messages` is the HTML of problems and warnings.
 pub(super) fn editor(draft: &Draft, options: &EvaluateOptions, messages: &Markup) -> Markup {
     html! {
         form.rt-form method="post" action="/console/routing/check" {
@@ -158,7 +158,7 @@ pub(super) fn editor(draft: &Draft, options: &EvaluateOptions, messages: &Markup
             label for="rt-text" { "Routing document" }
             div.rt-editor {
                 pre.rt-gutter aria-hidden="true" {}
-                // A browser drops the first line end.
+                // A browser drops the first line end of a text area.
                 textarea #rt-text.mono name="document" rows="26" wrap="off" spellcheck="false"
                     autocomplete="off" autocapitalize="off" aria-describedby="rt-messages"
                     data-rt-written[draft.is_written]
@@ -179,7 +179,7 @@ pub(super) fn editor(draft: &Draft, options: &EvaluateOptions, messages: &Markup
     }
 }
 
-/// Where the report of an evaluation comes, and its progress until then.
+/// The elements for the progress of an evaluation and for its report.
 pub(super) fn report_place(report: &Markup) -> Markup {
     html! {
         div #rt-progress.notice.info hidden {
@@ -192,7 +192,7 @@ pub(super) fn report_place(report: &Markup) -> Markup {
     }
 }
 
-/// Problems and warnings of a document, each a link to its place.
+/// Problems and warnings of a document, each with a link to its line.
 pub(super) fn messages(problems: &[ProblemRecord], warnings: &[ProblemRecord]) -> Markup {
     html! {
         @if problems.is_empty() && warnings.is_empty() {
