@@ -102,7 +102,7 @@ async fn money_that_another_gateway_has_reserved_is_not_called_spent() {
     let slow = String::from_utf8_lossy(BODY).replace(":3}", ":10}");
     let (answer, ()) = tokio::join!(two.chat(&key, slow.as_bytes()), async {
         until("the slow request", async || (a.count() == 1).then_some(())).await;
-        // Longer than other gateways have to return their grants.
+        // Longer than other gateways have to give back what they hold.
         let until = Instant::now() + Duration::from_millis(4_500);
         while Instant::now() < until {
             let refused = one.chat(&key, BODY).await;
@@ -174,7 +174,6 @@ async fn a_request_without_a_hold_is_refused_while_the_database_is_away() {
     let url = cluster.database().await;
     let url = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));
     let gateway = on(&url, &in_order(&[("a", &a.url())], PRICED), "").await;
-    // A quarter of the budget is granted, which is less than one request needs.
     let key = gateway.limited_key(json!({"budget": {"usd": 0.5, "per": "month"}})).await;
     proxy.close();
     let began = Instant::now();

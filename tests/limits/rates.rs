@@ -117,8 +117,8 @@ async fn a_crash_makes_no_budget_larger_and_a_restart_none_smaller() {
     }
     gateway.restart().await;
     let left = spend(&gateway, &key).await;
-    // A grant covers about eight reserves of two cents. The crash cost one grant, in addition to
-    // what was spent before.
+    // The process that was killed held a reserve of about two cents, and what was spent in two
+    // seconds.
     assert!((50 - 3 - 3 - 6..=44).contains(&left), "{left}");
 }
 

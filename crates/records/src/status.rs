@@ -34,7 +34,7 @@ pub struct DocumentStatus {
     pub revision: String,
     /// When this process began to run it.
     pub since: Time,
-    /// The last change of its file, or of another gateway, if it was refused here.
+    /// The last document that this gateway refused: a change of its file, or of another gateway.
     pub refused: Option<RefusedDocument>,
 }
 

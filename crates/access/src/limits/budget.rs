@@ -12,8 +12,7 @@ use super::remaining::BudgetStatus;
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{Budget, Hold, HoldWrite, LimitOwner, OthersSpend, Per};
 
-/// A hold is as large as what was drawn in one of the last two spans of this length, with what was
-/// reserved at once then.
+/// A hold covers what was spent and reserved at once in one of the last two spans of this length.
 const DEMAND_SPAN: Duration = Duration::from_secs(2);
 
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
@@ -42,9 +41,8 @@ fn end(period: Period) -> Option<Timestamp> {
     Some(last.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// What a request reserves of every budget that it draws on: `most`. Where less is left of one of
-/// them, and nobody else holds a part of it, what is left there. A request is refused where that is
-/// less than `least`.
+/// The amount that a request reserves of each of its budgets: `most`, or what is left of a budget of
+/// which nobody else holds a part. A request is refused if that is less than `least`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
     pub(super) least: NanoUsd,
@@ -57,7 +55,7 @@ impl Reserve {
         Reserve { least: amount, most: amount }
     }
 
-    /// From `least` to `most`. For a request that may cost something, something has to be left.
+    /// From `least` to `most`. `least` is at least 1 if the request may cost money.
     pub fn between(least: NanoUsd, most: NanoUsd) -> Self {
         Reserve { least: least.clamp(most.min(1), most), most }
     }
@@ -68,7 +66,7 @@ impl Reserve {
 pub(super) enum BudgetRefusal {
     /// The hold has to be written first, here or by a process that gives back a part of its own.
     NotHeld,
-    /// Running requests have reserved it.
+    /// Running requests have reserved the rest.
     Reserved,
     /// The rest of the budget is too small.
     Spent,
@@ -82,7 +80,7 @@ pub(super) struct OwnSpend {
     pub(super) estimated: NanoUsd,
 }
 
-/// What is known of a budget in a period.
+/// What this process and others spent of a budget in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KnownSpend {
     pub(super) own: OwnSpend,
@@ -98,9 +96,9 @@ struct PeriodSpend {
     known: KnownSpend,
     /// Reserved by running requests.
     reserved: NanoUsd,
-    /// What this process may have spent and reserved: `spent` and the hold.
+    /// Limit on what this process has spent and reserved: its hold, counted from zero spend.
     limit: NanoUsd,
-    /// What the store has, if it is known: `own` and `limit`.
+    /// The `own` and the `limit` that the store has; `None` if unknown.
     written: Option<(OwnSpend, NanoUsd)>,
 }
 
@@ -121,13 +119,12 @@ impl PeriodSpend {
         self.known.own.spent.saturating_add(self.reserved)
     }
 
-    /// Whether the store knows all of it, and nothing is held.
+    /// Whether nothing is held and all spend is stored.
     fn is_done(&self) -> bool {
         self.reserved == 0 && self.written == Some((self.known.own, self.known.own.spent))
     }
 
-    /// What is to be written, if the store does not have it. What is not held from now on cannot be
-    /// reserved any more.
+    /// The write that the store needs, if any. A lower limit holds at once, before it is written.
     fn write(&mut self, limit: NanoUsd, budget: NanoUsd) -> Option<HoldWrite> {
         let own = self.known.own;
         self.limit = self.limit.min(limit);
@@ -144,7 +141,7 @@ impl PeriodSpend {
         })
     }
 
-    /// Takes in what was written.
+    /// Notes the result of a write.
     fn wrote(&mut self, write: &HoldWrite, hold: Hold) {
         let own = OwnSpend { spent: write.spent, estimated: write.estimated };
         self.limit = write.spent.saturating_add(hold.held);
@@ -153,7 +150,7 @@ impl PeriodSpend {
     }
 }
 
-/// The most that was used at once in the last two spans, from the beginning of each.
+/// The most that was spent and reserved at once in each of the last two spans.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
     since: Timestamp,
@@ -161,7 +158,7 @@ struct Demand {
     from: NanoUsd,
     present: NanoUsd,
     before: NanoUsd,
-    /// What requests lacked since the last write.
+    /// Sum of the reserves that found the hold too small since the last write.
     lacking: NanoUsd,
 }
 
@@ -180,7 +177,7 @@ impl Demand {
 pub(super) struct Account {
     budget: Budget,
     now: PeriodSpend,
-    /// The period before, until all of its requests have ended.
+    /// The previous period, until its last request has ended and is stored.
     before: Option<PeriodSpend>,
     demand: Demand,
 }
@@ -191,7 +188,7 @@ impl Account {
         Account { budget, now, before: None, demand: Demand::default() }
     }
 
-    /// Takes on a budget of another sum. `false` if it has another kind of period.
+    /// Changes the amount of the budget. `false` if the new budget has another kind of period.
     pub(super) fn follow(&mut self, budget: Budget) -> bool {
         if self.budget.per == budget.per {
             self.budget = budget;
@@ -199,7 +196,7 @@ impl Account {
         self.budget.per == budget.per
     }
 
-    /// Takes on a budget of another kind of period.
+    /// Changes to a budget with another kind of period.
     pub(super) fn change(
         &mut self,
         budget: Budget,
@@ -225,12 +222,12 @@ impl Account {
         self.demand = Demand::default();
     }
 
-    /// What is known of the period under way.
+    /// The spend in the current period.
     pub(super) fn known(&self) -> (Period, KnownSpend) {
         (self.now.period, self.now.known)
     }
 
-    /// Takes in what others spent and hold in a period. Returns whether the account is in it.
+    /// Notes what others spent and hold in a period. `false` if the account is not in that period.
     pub(super) fn learn(&mut self, period: Period, others: OthersSpend) -> bool {
         let one = self.periods().find(|one| one.period == period);
         one.map(|one| one.known.others = others).is_some()
@@ -240,7 +237,7 @@ impl Account {
         std::iter::once(&mut self.now).chain(&mut self.before)
     }
 
-    /// What became of it in the period under way.
+    /// The status of the budget in the current period.
     pub(super) fn money(&self, whose: LimitOwner) -> BudgetStatus {
         let PeriodSpend { ends, known: KnownSpend { own, others }, reserved, .. } = self.now;
         BudgetStatus {
@@ -255,18 +252,18 @@ impl Account {
         }
     }
 
-    /// Whether no request can be paid any more, whatever others give back.
+    /// Whether the budget is spent, even if others gave back all that they hold.
     pub(super) fn is_spent(&self) -> bool {
         self.refusal(1) == Some(BudgetRefusal::Spent)
     }
 
-    /// What could still be held of it.
+    /// The part of the budget that nobody has spent, reserved or held.
     pub(super) fn room(&self) -> NanoUsd {
         let others = self.now.known.others.total();
         self.budget.nano.saturating_sub(others).saturating_sub(self.now.used())
     }
 
-    /// Why this amount has no room in the budget, if so.
+    /// Why the budget has no room for this amount; `None` if it has.
     fn refusal(&self, amount: NanoUsd) -> Option<BudgetRefusal> {
         let KnownSpend { own, others } = self.now.known;
         let spent = own.spent.saturating_add(others.spent).saturating_add(others.lost);
@@ -295,7 +292,7 @@ impl Account {
         if let Some(refusal) = self.refusal(amount) {
             return Err(refusal);
         }
-        // Two requests never share a remainder.
+        // Only one request at a time gets a remainder that is less than it wants.
         if self.room() < wanted.most {
             if self.now.known.others.held > 0 {
                 return Err(BudgetRefusal::NotHeld);
@@ -308,7 +305,7 @@ impl Account {
         if is_held { Ok(()) } else { Err(BudgetRefusal::NotHeld) }
     }
 
-    /// Notes that a request lacks a hold of this amount.
+    /// Notes that the hold was too small for a reserve of this amount.
     pub(super) fn lacks(&mut self, amount: NanoUsd) {
         self.demand.lacking = self.demand.lacking.saturating_add(amount);
     }
@@ -337,17 +334,17 @@ impl Account {
         self.now.reserved == 0 && self.before.is_none_or(|before| before.reserved == 0)
     }
 
-    /// Whether the store knows all of it, and nothing is held.
+    /// Whether nothing is held and all spend is stored.
     pub(super) fn is_done(&self) -> bool {
         self.now.is_done() && self.before.is_none_or(|before| before.is_done())
     }
 
-    /// Holds no more than is reserved, until more is drawn: another process found no room.
+    /// Shrinks the next hold to what is reserved, because another process found no room.
     pub(super) fn give_back(&mut self) {
         (self.demand.present, self.demand.before) = (0, 0);
     }
 
-    /// What is to be written now.
+    /// The writes that the store needs now.
     pub(super) fn writes(&mut self, at: Timestamp) -> Vec<HoldWrite> {
         self.before = self.before.filter(|before| !before.is_done());
         let PeriodSpend { reserved, known, .. } = self.now;
@@ -361,20 +358,20 @@ impl Account {
         self.now.write(limit, budget).into_iter().chain(before).collect()
     }
 
-    /// What is to be written at the end of the process. Nothing can be reserved any more.
+    /// The writes at the end of the process, which end all holds.
     pub(super) fn last_writes(&mut self) -> Vec<HoldWrite> {
         let budget = self.budget.nano;
         self.periods().filter_map(|one| one.write(one.used(), budget)).collect()
     }
 
-    /// Takes in what was written.
+    /// Notes the result of a write.
     pub(super) fn wrote(&mut self, write: &HoldWrite, hold: Hold) {
         for one in self.periods().filter(|one| one.period == write.key.1) {
             one.wrote(write, hold);
         }
     }
 
-    /// Notes that the store may not have what is held.
+    /// Forgets the hold, so that it is written again before it is drawn on.
     pub(super) fn is_unsure(&mut self) {
         self.periods().for_each(|one| (one.limit, one.written) = (0, None));
     }

@@ -1,4 +1,4 @@
-//! What is counted of a key or user, and what a request holds of it.
+//! The counters of a key or user.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::write_queue::WriteQueue;
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{ByCount, COUNTS, LimitOwner};
 
-/// What is known of budgets that have no account.
+/// The spend of budgets that have no account.
 pub(super) type KnownBudgets = DashMap<(Subject, Period), KnownSpend>;
 
-/// Takes out what is known of a budget, for its account.
+/// Removes and returns the spend of a budget, for its new account.
 pub(super) fn recall(known: &KnownBudgets, subject: &Subject, period: Period) -> KnownSpend {
     let known = known.remove(&(subject.clone(), period));
     known.map_or(KnownSpend::default(), |(_, known)| known)
@@ -56,7 +56,7 @@ impl SubjectEntry {
 }
 
 impl SubjectCounters {
-    /// Follows the current limits and the time.
+    /// Updates the counters to the current limits and the time.
     pub(super) fn follow(&mut self, draw: &Draw, now: Timestamp, known: &KnownBudgets) {
         self.caps = draw.caps;
         self.fill(now);
@@ -75,12 +75,12 @@ impl SubjectCounters {
         account.change(budget, now, recall);
     }
 
-    /// The account, where the limits have a budget now.
+    /// The account, if the limits have a budget now.
     pub(super) fn account(&mut self) -> Option<&mut Account> {
         self.account.as_mut().filter(|_| self.caps.budget.is_some())
     }
 
-    /// Brings the buckets up to the limits and the time.
+    /// Updates the buckets to the limits and the time.
     pub(super) fn fill(&mut self, now: Timestamp) {
         for ((bucket, limit), row) in self.buckets.iter_mut().zip(self.caps.counts).zip(&COUNTS) {
             match (bucket.as_mut(), limit.zip(row.window)) {
@@ -91,14 +91,14 @@ impl SubjectCounters {
         }
     }
 
-    /// Takes a request in.
+    /// Counts an admitted request.
     pub(super) fn admit(&mut self, tokens: u64) {
         self.running += 1;
         self.reserved = self.reserved.saturating_add(tokens);
         self.take(1, signed(tokens));
     }
 
-    /// Takes these out of the buckets; puts back what is negative.
+    /// Takes these amounts out of the buckets. A negative amount is put back.
     pub(super) fn take(&mut self, requests: i64, tokens: i64) {
         for (bucket, row) in self.buckets.iter_mut().zip(&COUNTS) {
             if let Some(bucket) = bucket {
@@ -121,8 +121,7 @@ pub(super) fn lock(held: &[SubjectHold]) -> Vec<MutexGuard<'_, SubjectCounters>>
 }
 
 impl Remaining {
-    /// What is left of all limits that a request draws on. The counters have been brought up to
-    /// now.
+    /// What is left of all limits of a request. The counters must be up to date.
     pub(super) fn of(held: &[SubjectHold], all: &[MutexGuard<'_, SubjectCounters>]) -> Self {
         let mut least = Remaining::default();
         for (counts, held) in all.iter().zip(held) {
@@ -136,7 +135,7 @@ impl Remaining {
     }
 }
 
-/// Keeps the lesser of the two.
+/// Keeps the one with less left.
 fn keep<T>(least: &mut Option<T>, other: Option<T>, by: fn(&T) -> (u64, u64)) {
     if let Some(other) = other
         && least.as_ref().is_none_or(|least| by(&other) < by(least))
@@ -155,7 +154,7 @@ impl SubjectCounters {
                 Some(bucket) => {
                     let left = bucket.left();
                     let gone = left.limit.saturating_sub(left.remaining);
-                    // The bucket may have filled up again under what is still reserved.
+                    // The bucket may have filled up although requests still reserve a part.
                     let reserved = row.counts.of(0, self.reserved).min(gone);
                     CountStatus { whose, left, used: gone - reserved, reserved }
                 }

@@ -7,9 +7,9 @@ use rerouter_store::{Budget, ByCount, KeyRow, LimitOwner, Limits};
 /// A key or a user. The order of subjects is the order in which they are locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
-    /// All that a user does.
+    /// All requests of a user.
     User(UserId),
-    /// All that a key does, and the keys that descend from it.
+    /// All requests of a key and of the keys that descend from it.
     Key(KeyId),
 }
 
@@ -21,7 +21,7 @@ impl Subject {
         }
     }
 
-    /// Reads back what [`Subject::as_str`] gave.
+    /// The subject with this id, as [`Subject::as_str`] returns it.
     pub(super) fn known(id: &str) -> Self {
         match id.starts_with(UserId::PREFIX) {
             true => Subject::User(UserId::known(id)),
@@ -47,9 +47,9 @@ impl From<&Limits> for Caps {
 #[derive(Clone, Debug)]
 pub struct Draw {
     pub subject: Subject,
-    /// What it may use up.
+    /// The limits.
     pub caps: Caps,
-    /// What the client reads of it.
+    /// The owner of the limits, as clients are told.
     pub whose: LimitOwner,
 }
 
@@ -59,7 +59,7 @@ impl Draw {
     }
 }
 
-/// The user, the key and the keys above it, as far as they have limits that are counted.
+/// The user, the key and the keys above it, without those that have no counted limits.
 pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
     let user = match who {
         Principal::User { user, .. } => of_user(&user.id, &user.limits),
@@ -68,7 +68,7 @@ pub fn draws(auth: &Auth, who: &Principal) -> Vec<Draw> {
     in_order(auth, user, who.key())
 }
 
-/// What the requests of a key draw on.
+/// The subjects whose limits the requests of a key count against.
 pub fn draws_of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let user = auth.user(&key.owner).and_then(|user| of_user(&user.id, &user.limits));
     in_order(auth, user, Some(key))
@@ -84,7 +84,7 @@ fn in_order(auth: &Auth, user: Option<Draw>, key: Option<&KeyRow>) -> Vec<Draw> 
     draws
 }
 
-/// What a key and the keys above it add.
+/// The key and the keys above it that have counted limits.
 pub(super) fn of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     let above = if key.parent.is_some() { auth.ancestors(key) } else { Vec::new() };
     let above = above.iter().filter_map(|key| {
@@ -93,7 +93,7 @@ pub(super) fn of_key(auth: &Auth, key: &KeyRow) -> Vec<Draw> {
     above.chain(Draw::of(|| Subject::Key(key.id.clone()), &key.limits, LimitOwner::Key)).collect()
 }
 
-/// What a user adds.
+/// The user, if it has counted limits.
 pub(super) fn of_user(id: &UserId, limits: &Limits) -> Option<Draw> {
     Draw::of(|| Subject::User(id.clone()), limits, LimitOwner::User)
 }

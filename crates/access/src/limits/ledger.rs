@@ -26,9 +26,9 @@ use rerouter_store::{
 pub(super) const USAGE_RECENT_INTERVAL_S: i64 = 10;
 /// Days that usage is kept.
 pub(super) const USAGE_DAYS: i64 = 400;
-/// How long usage by hour is kept: a week, and the day that it begins in.
+/// Time that usage by hour is kept: a week, and the day in which the week begins.
 const USAGE_HOURS_KEPT: Duration = Duration::from_secs(8 * 86_400);
-/// How long usage by five minutes is kept.
+/// Time that usage by five minutes is kept.
 const USAGE_MINUTES_KEPT: Duration = Duration::from_secs(6 * 3_600);
 
 /// The day in UTC that `at` is in, as `yyyymmdd`.
@@ -53,12 +53,12 @@ impl Limiter {
         Ok(())
     }
 
-    /// Notes whether other processes draw on the same budgets from now on.
+    /// Notes whether other processes use the same budgets from now on.
     pub fn set_shared(&self, shared: bool) {
         self.shared.store(shared, Ordering::Relaxed);
     }
 
-    /// To be called when no other process draws on the budgets any more.
+    /// Call it when no other process uses the budgets any more.
     pub async fn draw_alone(&self, store: &Store) -> Result<(), StoreError> {
         if !store.is_shared() {
             store.end_other_holders(self.holder).await?;
@@ -79,12 +79,12 @@ impl Limiter {
         lock(&self.pending).add(key, sums);
     }
 
-    /// Resolves when a request waits for its hold, with `true`; else at this time.
+    /// Resolves with `true` as soon as a request waits for its hold, else with `false` at this time.
     pub async fn due(&self, at: Instant) -> bool {
         self.queue.due(at).await
     }
 
-    /// Writes what waits: usage, what was spent, and holds, which can be drawn on from then on.
+    /// Writes usage, spend and holds. Requests can draw on the holds from then on.
     pub async fn write(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let written = self.round(store, now, true).await;
         self.failing.store(written.is_err(), Ordering::Release);
@@ -105,7 +105,7 @@ impl Limiter {
         if !self.is_holder.load(Ordering::Relaxed) && !self.is_closed() {
             self.revive(store, now).await?;
         }
-        // Of what waits by now: what comes meanwhile is for the next time.
+        // Only what is queued now: later entries are for the next round.
         let usage = if all { lock(&self.pending).batches() } else { 0 };
         let rounds = self.queue.len(all).div_ceil(USAGE_WRITE_ROWS).max(usage);
         for _ in 0..rounds {
@@ -123,7 +123,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Takes in what others spent and hold, and gives back what others lack.
+    /// Notes what others spent and hold. Shrinks holds of budgets in which others found no room.
     fn learn(&self, store: &Store, news: SpendNews, now: Timestamp) {
         for ((subject, period), others) in news.changed {
             let subject = Subject::known(&subject);
@@ -140,14 +140,14 @@ impl Limiter {
         }
         self.rev.store(news.rev, Ordering::Relaxed);
         self.is_holder.store(news.is_holder, Ordering::Relaxed);
-        // Holds stay valid as long as a lease, from the last time that the store was asked.
+        // Holds stay valid for the time of a lease after the store was asked.
         let lease = store.lease().and_then(|lease| now.checked_add(lease).ok());
         let until = if news.is_holder { lease.unwrap_or(Timestamp::MAX) } else { Timestamp::MIN };
         self.may_draw_until.store(until.as_microsecond(), Ordering::Release);
     }
 
-    /// Takes part again after others took this process for dead, or if it could not at its start.
-    /// What it holds has to be written anew: it may have been settled.
+    /// Registers this process again, after others took it for dead or if the start could not. Its
+    /// holds must be written again, as an admin may have settled them.
     async fn revive(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
         for entry in &self.counted {
@@ -162,8 +162,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Writes the holds that these budgets want, with usage, in one transaction. They can be drawn
-    /// on once it is durable. The caller holds `writing`.
+    /// Writes the holds that these budgets need, with usage, in one transaction. The caller holds
+    /// `writing`.
     async fn write_budgets(
         &self,
         store: &Store,
@@ -177,7 +177,7 @@ impl Limiter {
                 account.turn(now, |period| recall(&self.known, subject, period));
                 let wanted = account.writes(now);
                 writes.extend(wanted.into_iter().map(|write| (subject.clone(), write)));
-                // It is looked at again until it holds nothing.
+                // Queued until it holds nothing.
                 if !account.is_done() {
                     self.queue.note(subject);
                 }
@@ -186,8 +186,8 @@ impl Limiter {
         self.write_holds(store, writes, batch).await
     }
 
-    /// Writes holds, with usage, in one transaction. Those that the store did not acknowledge are
-    /// written again: it may have them.
+    /// Writes holds, with usage, in one transaction. Without an acknowledgement they are written
+    /// again.
     async fn write_holds(
         &self,
         store: &Store,
@@ -244,7 +244,7 @@ impl Limiter {
         user: Option<&UserId>,
     ) -> Result<(), StoreError> {
         for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
-            // Also where none waits: some may be on their way.
+            // Locked even if no batch waits: another task may be writing one.
             let _turn = self.writing.lock().await;
             let Some(batch) = lock(&self.pending).take(user) else { break };
             self.write_holds(store, Vec::new(), Some(batch)).await?;
@@ -262,7 +262,7 @@ impl Limiter {
             let writes = entry.value().counts().account.as_mut().map(Account::last_writes);
             last.extend(writes.into_iter().flatten().map(|write| (entry.key().clone(), write)));
         }
-        // Each is true by itself.
+        // A failed chunk does not make the others wrong.
         let mut failed = None;
         for some in last.chunks(USAGE_WRITE_ROWS) {
             failed = self.write_holds(store, some.to_vec(), None).await.err().or(failed);
@@ -278,8 +278,8 @@ impl Limiter {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Writes what the sums by hour and by five minutes lack, of one user or of all. The caller
-    /// holds `writing`.
+    /// Writes usage that is not stored by hour and by five minutes yet, of one user or of all. The
+    /// caller holds `writing`.
     async fn keep_recent(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
         for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
             let Some(batch) = lock(&self.recent).take(user) else { break };
@@ -295,7 +295,7 @@ impl Limiter {
     /// Forgets subjects that are idle.
     pub fn sweep(&self, now: Timestamp) {
         let all: Vec<Subject> = self.counted.iter().map(|entry| entry.key().clone()).collect();
-        // One by one, so that nobody waits until all of them are looked at.
+        // One by one, so that no request waits for all of them.
         for subject in all {
             self.counted.remove_if(&subject, |_, counted| self.may_forget(&subject, counted, now));
         }
@@ -303,10 +303,9 @@ impl Limiter {
         self.known.retain(|(_, period), _| *period >= month);
     }
 
-    /// Whether a subject is idle; what is known of its budget stays. Call it while nobody can take
-    /// the counters.
+    /// Whether a subject is idle. Its spend is kept. Call it while nobody can get the counters.
     fn may_forget(&self, subject: &Subject, counted: &Arc<SubjectEntry>, now: Timestamp) -> bool {
-        // Whoever takes a request in holds it.
+        // Each running request has a reference.
         if Arc::strong_count(counted) > 1 {
             return false;
         }
@@ -319,17 +318,17 @@ impl Limiter {
         idle
     }
 
-    /// Keeps what is known of a budget whose account goes.
+    /// Keeps the spend of a budget whose account is dropped.
     pub(super) fn remember(&self, subject: &Subject, account: &Account) {
         let (period, known) = account.known();
         self.known.insert((subject.clone(), period), known);
     }
 
-    /// Deletes what is too old to be asked for.
+    /// Deletes usage and spend that no query can ask for any more.
     pub async fn trim(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let oldest =
             now.checked_sub(Duration::from_secs(86_400 * USAGE_DAYS.unsigned_abs())).map_or(0, day);
-        // Requests of yesterday may be under way.
+        // Requests of yesterday may still be running.
         let yesterday = now.checked_sub(Duration::from_secs(86_400)).map_or(0, day);
         store.trim_spend(period(Per::Month, now), yesterday, oldest).await?;
         store.trim_recent_usage(now, USAGE_HOURS_KEPT, USAGE_MINUTES_KEPT).await

@@ -1,11 +1,11 @@
 //! Limits of keys and users: requests and tokens a minute, concurrent requests, money a day or
-//! month. A request draws on its key, on every key above it and on its user: on all of them or on
-//! none.
+//! month. A request counts against its key, every key above the key, and its user: against all of
+//! them or none.
 //!
 //! [`Limiter::admit`] returns a [`LimitPermit`] before the decision, [`Limiter::reserve`] adds the
 //! money after it, and [`LimitPermit::settle`] replaces what was reserved by what was used. A
-//! permit that is released or dropped gives everything back, the request too: what is refused draws
-//! on nothing. Neither waits: no store, no lock across an await. The caller passes the time.
+//! permit that is released or dropped gives everything back, so a refused request uses up nothing.
+//! None of these waits for the store or holds a lock across an await. The caller passes the time.
 //!
 //! # What may go beyond a budget
 //!
@@ -13,9 +13,9 @@
 //! Without `max_tokens` an answer is reserved as [`rerouter_base::bounds::ANSWER_TOKENS`]. A longer
 //! one is charged in full, and the next request is refused. If less than that is left, the reserve
 //! of this answer is cut to what is left ([`Reserve`]). It then holds all that is left, so no other
-//! request passes on the same remainder. Beyond its reserve may also cost: a tool that the provider
-//! runs in a loop, which can read the context several times, and failed attempts that a provider
-//! bills.
+//! request passes on the same remainder. Two more things can cost
+//! more than the reserve: a tool that the provider runs in a loop, as each round reads the context
+//! again, and failed attempts that a provider bills.
 //!
 //! # Holds
 //!
@@ -80,11 +80,11 @@ pub struct Limiter {
     /// The number of the last write to the store that is known here.
     rev: AtomicI64,
     pending: Mutex<Pending>,
-    /// What is written by day, and not by hour and by five minutes yet.
+    /// Usage that is stored by day, but not yet by hour and by five minutes.
     recent: Mutex<Pending>,
-    /// When that is written next, in seconds since the epoch.
+    /// When `recent` is written next, in seconds since the epoch.
     recent_due: AtomicI64,
-    /// One batch at a time goes to the store.
+    /// Held while a batch is written to the store.
     writing: tokio::sync::Mutex<()>,
     queue: Arc<WriteQueue>,
     closed: AtomicBool,
@@ -117,7 +117,7 @@ impl Default for Limiter {
 pub struct LimitRefusal {
     /// The error for the client.
     pub error: Error,
-    /// What is left without the request.
+    /// What is left of the limits.
     pub remaining: Remaining,
 }
 
@@ -129,12 +129,12 @@ pub struct LimitPermit {
     held: Vec<SubjectHold>,
     tokens: u64,
     remaining: Remaining,
-    /// The budget that lacked a hold when money was to be reserved.
+    /// The budget whose hold was too small for the reserve.
     awaited: Option<Arc<SubjectEntry>>,
 }
 
-/// One of the concurrent requests; free again when it is dropped. It may be returned before the
-/// permit, so that a client that has read the end of an answer finds it free.
+/// One of the concurrent requests. It is free again when dropped, which may be before the permit
+/// ends: a client that has read the end of an answer finds it free.
 pub struct ConcurrencySlot(Vec<Arc<SubjectEntry>>);
 
 impl Drop for ConcurrencySlot {
@@ -209,7 +209,7 @@ impl Limiter {
         }
     }
 
-    /// What is left now for requests that draw on these.
+    /// What is left now of these limits.
     pub fn remaining(&self, draws: &[Draw], now: Timestamp) -> Remaining {
         let held = self.hold(draws);
         let all = self.follow(&held, draws, now);
@@ -227,7 +227,7 @@ impl Limiter {
             .collect()
     }
 
-    /// The counts of these, brought up to now.
+    /// The counters of these subjects, updated to `now`.
     fn follow<'a>(
         &self,
         held: &'a [SubjectHold],
@@ -264,7 +264,7 @@ impl Limiter {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// How many subjects are remembered.
+    /// Number of subjects with counters.
     #[cfg(test)]
     pub(super) fn subjects(&self) -> usize {
         self.counted.len()
@@ -290,30 +290,30 @@ impl LimitPermit {
         reserved.min().unwrap_or(0)
     }
 
-    /// Whether the reserve was refused for want of a hold that may come.
+    /// Whether the reserve was refused because a hold has to be written first.
     pub fn awaits_hold(&self) -> bool {
         self.awaited.is_some()
     }
 
-    /// What was left once the request had its part.
+    /// What was left after the request was admitted.
     pub fn remaining(&self) -> Remaining {
         self.remaining
     }
 
-    /// The place among the requests at once, to be given back apart.
+    /// Takes the concurrency slot out of the permit, to free it earlier.
     pub fn take_slot(&mut self) -> Option<ConcurrencySlot> {
         self.slot.take()
     }
 
     /// Ends the request: `tokens` and `cost` replace what was reserved. `None` leaves the reserve
-    /// as used. `estimated`: nobody was told the bill.
+    /// as used. `estimated`: the bill is unknown.
     pub fn settle(mut self, tokens: Option<u64>, cost: Option<NanoUsd>, estimated: bool) {
         let used = tokens.unwrap_or(self.tokens);
         self.end(true, used, cost, estimated);
         self.held.clear();
     }
 
-    /// Gives everything back, as if the request had not been let in, and what is left then.
+    /// Gives everything back, as if the request had not been admitted. Returns what is left then.
     pub fn release(mut self) -> Remaining {
         self.slot = None;
         self.end(false, 0, Some(0), false);
@@ -321,8 +321,8 @@ impl LimitPermit {
         Remaining::of(&held, &lock(&held))
     }
 
-    /// Takes what was used in the place of what was reserved; the request itself counts, or it does
-    /// not.
+    /// Replaces what was reserved by what was used. `counts_request`: whether the request counts
+    /// against the rate.
     fn end(&mut self, counts_request: bool, tokens: u64, cost: Option<NanoUsd>, estimated: bool) {
         let back = signed(tokens).saturating_sub(signed(self.tokens));
         for held in &self.held {

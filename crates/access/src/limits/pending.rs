@@ -1,5 +1,5 @@
-//! Usage that waits to be written, in batches. One that the store did not acknowledge may be in the
-//! sums nevertheless, so it is written again as it was, under its number: the store takes it once.
+//! Usage that waits to be written, in batches. A batch that the store did not acknowledge may be
+//! stored nevertheless. It is written again unchanged, under its number, and counts once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +16,7 @@ use rerouter_store::{BatchNumber, UsageBatch, UsageKey, UsageSums};
 pub(super) struct Pending {
     sums: HashMap<UsageKey, UsageSums, RandomState>,
     dropped: u64,
-    /// The one that was not acknowledged. No other is written before it.
+    /// The batch that was not acknowledged. It is written before all others.
     returned: Option<UsageBatch>,
     last: BatchNumber,
 }
@@ -43,14 +43,14 @@ impl Pending {
         }
     }
 
-    /// How many batches wait.
+    /// Number of waiting batches.
     pub(super) fn batches(&self) -> usize {
         let new = self.sums.len().div_ceil(USAGE_WRITE_ROWS);
         new + usize::from(self.returned.is_some())
     }
 
-    /// Takes the next batch: the one that came back, or some of the sums, of one user or of all.
-    /// One at a time: whoever takes it holds `writing`.
+    /// Takes the next batch: the one that was not acknowledged, or sums of one user or of all users.
+    /// The caller holds `writing`.
     pub(super) fn take(&mut self, user: Option<&UserId>) -> Option<UsageBatch> {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {

@@ -1,32 +1,31 @@
-//! A token bucket of one window that fills continuously. The caller passes the time. A clock that
-//! goes back fills nothing, nor do requests out of order.
+//! A token bucket that fills continuously, over a window. The caller passes the time. Time that goes
+//! back fills nothing.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Time that goes back by less than this comes from requests that read the clock in another order:
-/// that time has flowed in already. If it goes back by more, the clock was set back, and the flow
-/// goes on from there.
+/// If the time goes back by less than this, requests read the clock in another order, and the bucket
+/// was filled for that time already. If it goes back by more, the clock was set back, and the bucket
+/// fills from the new time on.
 const OUT_OF_ORDER_US: i64 = 1_000_000;
 
 /// What is left of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLeft {
     pub limit: u64,
-    /// What could be taken now.
+    /// The count that could be taken now.
     pub remaining: u64,
-    /// Until all of it is, if it fills with time.
+    /// Time until the bucket is full; zero if it does not fill with time.
     pub reset: Duration,
 }
 
-/// What flows in during a window, and the level. What was used beyond its reserve is owed, up to
-/// the limit.
+/// A bucket. Its level is negative, down to minus the limit, if more was used than was there.
 #[derive(Debug)]
 pub(super) struct Bucket {
     limit: i64,
-    /// Microseconds of the window. The level counts in these units, so that the limit is what flows
-    /// in during one microsecond.
+    /// Microseconds of the window. The level is in units of 1/window, so that `limit` units flow in
+    /// during one microsecond.
     window: i64,
     level: i64,
     at: Timestamp,
@@ -39,7 +38,7 @@ impl Bucket {
         Bucket { limit, window, level: limit * window, at: now }
     }
 
-    /// Takes on another rate; what has been used stays used.
+    /// Changes the limit. What was used stays used.
     pub(super) fn follow(&mut self, limit: u64, now: Timestamp) {
         self.fill(now);
         let limit = bounded(limit, self.window);
@@ -50,7 +49,7 @@ impl Bucket {
         }
     }
 
-    /// Lets flow in what has come since the last look.
+    /// Fills the bucket for the time since the last call.
     pub(super) fn fill(&mut self, now: Timestamp) {
         let passed = now.as_microsecond().saturating_sub(self.at.as_microsecond());
         if (-OUT_OF_ORDER_US..0).contains(&passed) {
@@ -61,28 +60,28 @@ impl Bucket {
         self.level = self.bound(self.level.saturating_add(passed * self.limit));
     }
 
-    /// Whether so many are there.
+    /// Whether this count can be taken now.
     pub(super) fn has(&self, count: u64) -> bool {
         self.level >= self.weight(count)
     }
 
-    /// Whether so many could ever be there.
+    /// Whether this count could be taken from a full bucket.
     pub(super) fn could_have(&self, count: u64) -> bool {
         self.limit * self.window >= self.weight(count)
     }
 
-    /// Takes this many out of the bucket, also more than it has. A negative count puts them back.
+    /// Takes this count, even if the bucket has less. A negative count is put back.
     pub(super) fn take(&mut self, count: i64) {
         self.level = self.bound(self.level.saturating_sub(count.saturating_mul(self.window)));
     }
 
-    /// How long until so many are there, to which the bucket must be filled up to now.
+    /// Time until this count can be taken. The bucket must be filled up to now.
     pub(super) fn wait_for(&self, count: u64) -> Duration {
         let missing = self.weight(count).saturating_sub(self.level).max(0);
         Duration::from_micros(u64::try_from(missing / self.limit.max(1) + 1).unwrap_or(u64::MAX))
     }
 
-    /// Whether nothing of it is used.
+    /// Whether the bucket is full.
     pub(super) fn is_full(&self) -> bool {
         self.level == self.limit * self.window
     }
@@ -106,7 +105,7 @@ impl Bucket {
     }
 }
 
-/// A limit whose level fits 63 bits twice.
+/// The limit, lowered so that twice its level fits into 63 bits.
 fn bounded(limit: u64, window: i64) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX).min(i64::MAX / window / 2)
 }

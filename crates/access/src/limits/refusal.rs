@@ -17,7 +17,7 @@ use rerouter_store::{COUNTS, CountLimit, Counted, LimitOwner, Per};
 pub(super) struct LimitHit {
     row: &'static CountLimit,
     status: CountStatus,
-    /// How long until it has room; `None` if it would have none even when unused.
+    /// Time until it has room; `None` if the request exceeds even the unused limit.
     wait: Option<Duration>,
 }
 
@@ -75,7 +75,7 @@ impl LimitHit {
     }
 }
 
-/// What helps where a limit is too small for one request.
+/// The advice if a limit is too small for one request.
 const LESS: &str = "A shorter prompt or a smaller `max_tokens` reserves less.";
 
 /// The refusal of a request that a budget does not pay.

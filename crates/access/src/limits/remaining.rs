@@ -1,5 +1,5 @@
-//! What is left of the limits that a request draws on: as answers say it in headers, refusals in
-//! words and keys in their record.
+//! What is left of the limits of a request, for the headers of answers, the texts of refusals and
+//! the records of keys.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::rate::RateLeft;
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{Budget, ByCount, LimitOwner};
 
-/// What is left of each kind of limit, by the limit that binds first. `None` where nothing limits.
+/// What is left of each kind of limit, by the limit with the least left. `None` without a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remaining {
     pub counts: ByCount<CountStatus>,
@@ -22,25 +22,23 @@ pub struct CountStatus {
     /// Who has the limit.
     pub whose: LimitOwner,
     pub left: RateLeft,
-    /// What is gone of it and not reserved; of requests at once how many there are.
+    /// The used part; for concurrency, the number of running requests.
     pub used: u64,
-    /// The part of what is gone that requests under way have reserved.
+    /// The part that running requests have reserved.
     pub reserved: u64,
 }
 
-/// A budget, and what is gone of it.
+/// A budget, and what is spent, reserved and held of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetStatus {
     /// Who has the limit.
     pub whose: LimitOwner,
-    /// How much for how long.
     pub budget: Budget,
-    /// Spent in the period under way: more than the budget where an answer cost more than was
-    /// reserved for it.
+    /// Spent in the current period. It exceeds the budget if an answer cost more than its reserve.
     pub spent: NanoUsd,
     /// The part of `spent` that was estimated.
     pub estimated: NanoUsd,
-    /// Reserved by requests under way.
+    /// Reserved by running requests.
     pub reserved: NanoUsd,
     /// Held by other gateways.
     pub held: NanoUsd,
@@ -51,13 +49,13 @@ pub struct BudgetStatus {
 }
 
 impl BudgetStatus {
-    /// What may still be reserved.
+    /// The amount that can still be reserved.
     pub fn remaining(&self) -> NanoUsd {
         let BudgetStatus { budget, spent, reserved, held, lost, .. } = *self;
         [spent, reserved, held, lost].into_iter().fold(budget.nano, NanoUsd::saturating_sub)
     }
 
-    /// How long until the next period begins.
+    /// Time until the next period begins.
     pub fn reset(&self, now: Timestamp) -> Duration {
         self.resets_at.duration_since(now).try_into().unwrap_or_default()
     }

@@ -18,10 +18,10 @@ use rerouter_base::clock::Clock;
 use rerouter_base::error::Error;
 use rerouter_base::money::NanoUsd;
 
-/// Longest that a request waits for its hold: other processes look twice a second for what they are
-/// to give back.
+/// Longest time that a request waits for its hold. Other processes check twice a second what they
+/// should give back.
 pub(super) const HOLD_WAIT: Duration = Duration::from_secs(2);
-/// Longest of such a request's pauses between two looks, if nothing wakes it.
+/// Longest time between two checks of a waiting request, if nothing wakes it.
 const HOLD_LOOK: Duration = Duration::from_millis(100);
 
 impl Limiter {
@@ -48,8 +48,8 @@ impl Limiter {
             let Some(account) = counts.account() else { continue };
             let found = account.check(wanted, amount, may_draw).err();
             let found = found.map(|refusal| (refusal, account.money(held.whose), &held.counted));
-            // What is spent is spent; the others pass. Of two that are spent the later end counts,
-            // and then the one with less left.
+            // A spent budget outweighs the others, whose refusals pass. Of two spent budgets the
+            // one that ends later counts, then the one with less left.
             let weight =
                 |(refusal, money, _): &(BudgetRefusal, BudgetStatus, &Arc<SubjectEntry>)| {
                     (*refusal, money.resets_at, Reverse(money.remaining()))
@@ -58,7 +58,7 @@ impl Limiter {
         }
         if let Some((refusal, money, lacking)) = against {
             if refusal == BudgetRefusal::NotHeld {
-                // All of them, so that they are written at one go.
+                // All budgets of the request are queued, so that one write covers them.
                 for (counts, held) in all.iter_mut().zip(&permit.held) {
                     let Some(account) = counts.account() else { continue };
                     account.lacks(wanted.most);
@@ -90,7 +90,7 @@ impl Limiter {
         let until = Instant::now() + HOLD_WAIT;
         loop {
             let lacking = permit.awaited.take();
-            // Before the look, so that no write is missed between that and the wait.
+            // Registered before the check, so that no write between check and wait is missed.
             let mut written = pin!(lacking.as_ref().map(|lacking| lacking.written.notified()));
             if let Some(written) = written.as_mut().as_pin_mut() {
                 written.enable();

@@ -1,4 +1,4 @@
-//! Permits, descent, grants over a store that fails, and what is forgotten.
+//! Permits, ancestors of keys, holds while the store fails, and subjects that are forgotten.
 
 mod usage;
 

@@ -1,5 +1,5 @@
-//! Budgets of which something may have to be written. A budget that is drawn on is queued here, so
-//! that the writer need not scan all of them.
+//! Budgets that may need a write. A budget is queued here when it is used, so that the writer need
+//! not scan all budgets.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,12 +47,12 @@ impl WriteQueue {
         self.wake.notify_one();
     }
 
-    /// Resolves when a request waits, with `true`; else at this time.
+    /// Resolves with `true` as soon as a request waits, else with `false` at this time.
     pub(super) async fn due(&self, at: Instant) -> bool {
         tokio::time::timeout_at(at, self.wake.notified()).await.is_ok()
     }
 
-    /// Takes up to `most` subjects; only those for which requests wait, or all.
+    /// Takes up to `most` subjects: of all, or only of those for which requests wait.
     pub(super) fn take(&self, most: usize, all: bool) -> Vec<Subject> {
         let mut queued = self.queued();
         let mut taken: Vec<Subject> = queued.waited_for.extract_if(|_| true).take(most).collect();
@@ -61,7 +61,7 @@ impl WriteQueue {
         taken
     }
 
-    /// How many are queued; only those for which requests wait, or all.
+    /// Number of queued subjects: of all, or only of those for which requests wait.
     pub(super) fn len(&self, all: bool) -> usize {
         let queued = self.queued();
         queued.waited_for.len() + if all { queued.others.len() } else { 0 }
