@@ -1,5 +1,5 @@
-//! Clients that leave while a budget pays: whole answers and reroutes are read to their end, streams
-//! are cancelled and charged by their time.
+//! Clients that leave while a budget pays: whole answers and reroutes are read to their end,
+//! streams are cancelled and charged by their time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,12 +132,13 @@ async fn a_stream_is_cancelled_and_charged_by_its_time_up_to_its_reserve() {
     .await;
     let fast = PRICED
         .replace("output_per_mtok: 1000", "output_per_mtok: 1000, tokens_per_second: 1000000");
-    for (document, ceiling) in [(PRICED, false), (&fast, true)] {
+    // A millisecond makes a thousand tokens at the fast one, and ten are reserved.
+    for (document, max_tokens, ceiling) in [(PRICED, 1_000, false), (&fast, 10, true)] {
         let gateway = Gateway::start(&in_order(&[("a", &provider.url())], document)).await;
         let key = gateway.limited_key(json!({"budget": {"usd": 5, "per": "day"}})).await;
         let n = provider.count();
         let mut leaving = gateway.connect().await;
-        leaving.send(&gateway.chat_request(&key, &body(true, 1_000))).await;
+        leaving.send(&gateway.chat_request(&key, &body(true, max_tokens))).await;
         leaving.head().await.expect("an answer");
         leaving.piece().await.expect("the first event");
         let reserved = budget(&gateway, &key).await["reserved_usd"].as_f64().unwrap() / CENT;

@@ -207,7 +207,7 @@ impl World {
 }
 
 /// The routes that cannot answer by what is in memory.
-const READERS: [(&str, &str); 11] = [
+const READERS: [(&str, &str); 12] = [
     ("GET", "/v1/audit"),
     ("GET", "/v1/router/replay"),
     ("GET", "/v1/router/replay/{id}"),
@@ -215,6 +215,7 @@ const READERS: [(&str, &str); 11] = [
     ("GET", "/v1/router/config/revisions"),
     ("GET", "/v1/router/config/revisions/{revision}"),
     ("GET", "/v1/router/usage"),
+    ("GET", "/v1/router/usage/lost"),
     ("POST", "/v1/router/replay/{id}/reroute"),
     ("POST", "/v1/router/replay/evaluate"),
     ("POST", "/v1/router/config/rollback"),

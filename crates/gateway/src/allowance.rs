@@ -197,9 +197,10 @@ fn asks_for_long_context(headers: &HeaderMap) -> bool {
     betas.filter_map(|value| value.to_str().ok()).any(|betas| betas.contains("context-1m"))
 }
 
-/// Replaces what the call reserved by what it used. A good answer without a usage leaves the reserve
-/// as spent, and so does a whole answer whose bill is unknown because the client left. A stream that
-/// the client left costs no more than its reserve. A call without an answer used nothing.
+/// Replaces what the call reserved by what it used. A good answer without a usage leaves the
+/// reserve as spent, and so does a whole answer whose bill is unknown because the client left. A
+/// stream that the client left costs no more than its reserve. A call without an answer used
+/// nothing.
 pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
     let cost = outcome.cost_usd().map(nano_usd);
     let (tokens, spent) = match &outcome.usage {

@@ -80,7 +80,7 @@ pub(super) struct CallProgress {
     apart: Option<Arc<IsolatedCooldowns>>,
     deadline: Option<Instant>,
     /// The current attempt is connected: the provider may have the request.
-    connected: bool,
+    pub(super) connected: bool,
     /// A dead connection of the pool was replaced once for this target.
     stale_replaced: bool,
     pub(super) failure: Option<AttemptFailure>,
@@ -205,17 +205,6 @@ impl InferenceCall {
 
     pub(super) fn progress(&self) -> MutexGuard<'_, CallProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the answer is read on without its client: a budget pays, the answer is whole, and a
-    /// provider works on it.
-    pub(super) fn reads_on(&self) -> bool {
-        let mut progress = self.progress();
-        progress.left = self.request.paid
-            && !self.request.stream
-            && progress.connected
-            && progress.relay.may_be_served();
-        progress.left
     }
 
     /// Takes the client's session back from Pingora.

@@ -114,8 +114,8 @@ impl Outcome {
         outcome
     }
 
-    /// What is known of the bill for an answer that its client left. Raises the usage of a stream to
-    /// the most that the provider can have made until then.
+    /// What is known of the bill for an answer that its client left. Raises the usage of a stream
+    /// to the most that the provider can have made until then.
     fn bill_of_left(&mut self, stream: bool) -> Bill {
         let is_asked = self.usage.is_some() || self.is_good();
         let Some(usage) = self.usage.as_mut().filter(|_| stream) else {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
+use super::call::InferenceCall;
+
 /// Longest time that an answer is read on. One that takes longer is settled at its reserve.
 const READ_ON_TIME: Duration = Duration::from_secs(300);
 /// Largest rest of an answer that is read on, in bytes.
@@ -34,5 +36,18 @@ impl ReadingOn {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(0);
         left.is_some()
+    }
+}
+
+impl InferenceCall {
+    /// Whether the answer is read on without its client: a budget pays, the answer is whole, and a
+    /// provider works on it.
+    pub(super) fn reads_on(&self) -> bool {
+        let mut progress = self.progress();
+        progress.left = self.request.paid
+            && !self.request.stream
+            && progress.connected
+            && progress.relay.may_be_served();
+        progress.left
     }
 }

@@ -41,8 +41,8 @@ fn end(period: Period) -> Option<Timestamp> {
     Some(last.tomorrow().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// The amount that a request reserves of each of its budgets: `most`, or what is left of a budget of
-/// which nobody else holds a part. A request is refused if that is less than `least`.
+/// The amount that a request reserves of each of its budgets: `most`, or what is left of a budget
+/// of which nobody else holds a part. A request is refused if that is less than `least`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
     pub(super) least: NanoUsd,
@@ -158,7 +158,7 @@ struct Demand {
     from: NanoUsd,
     present: NanoUsd,
     before: NanoUsd,
-    /// Sum of the reserves that found the hold too small since the last write.
+    /// Sum of the reserves that wait for a larger hold.
     lacking: NanoUsd,
 }
 
@@ -305,9 +305,14 @@ impl Account {
         if is_held { Ok(()) } else { Err(BudgetRefusal::NotHeld) }
     }
 
-    /// Notes that the hold was too small for a reserve of this amount.
+    /// Notes that a reserve of this amount waits for a larger hold.
     pub(super) fn lacks(&mut self, amount: NanoUsd) {
         self.demand.lacking = self.demand.lacking.saturating_add(amount);
+    }
+
+    /// Notes that a reserve of this amount waits no more.
+    pub(super) fn lacks_no_more(&mut self, amount: NanoUsd) {
+        self.demand.lacking = self.demand.lacking.saturating_sub(amount);
     }
 
     /// Reserves a checked amount. Returns the period to settle it in.
@@ -350,7 +355,7 @@ impl Account {
         let PeriodSpend { reserved, known, .. } = self.now;
         let demand = &mut self.demand;
         demand.turn(at, known.own.spent);
-        let lacking = reserved.saturating_add(std::mem::take(&mut demand.lacking));
+        let lacking = reserved.saturating_add(demand.lacking);
         let held = lacking.max(demand.present).max(demand.before);
         let limit = known.own.spent.saturating_add(held);
         let budget = self.budget.nano;

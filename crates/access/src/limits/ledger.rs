@@ -67,9 +67,12 @@ impl Limiter {
         Ok(())
     }
 
-    /// Reads what others spent and hold, after a change in the store.
+    /// Reads what others spent and hold, after a change in the store. If the store cannot be read
+    /// now, the next round does it.
     pub async fn refresh(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        self.is_stale.store(true, Ordering::Relaxed);
         let news = store.spend_news(self.holder, self.rev.load(Ordering::Relaxed)).await?;
+        self.is_stale.store(false, Ordering::Relaxed);
         self.learn(store, news, now);
         Ok(())
     }
@@ -79,7 +82,8 @@ impl Limiter {
         lock(&self.pending).add(key, sums);
     }
 
-    /// Resolves with `true` as soon as a request waits for its hold, else with `false` at this time.
+    /// Resolves with `true` as soon as a request waits for its hold, else with `false` at this
+    /// time.
     pub async fn due(&self, at: Instant) -> bool {
         self.queue.due(at).await
     }
@@ -99,7 +103,7 @@ impl Limiter {
     }
 
     async fn round(&self, store: &Store, now: Timestamp, all: bool) -> Result<(), StoreError> {
-        if self.is_shared() && all {
+        if all && (self.is_shared() || self.is_stale.load(Ordering::Relaxed)) {
             self.refresh(store, now).await?;
         }
         if !self.is_holder.load(Ordering::Relaxed) && !self.is_closed() {

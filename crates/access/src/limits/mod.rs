@@ -75,6 +75,8 @@ pub struct Limiter {
     shared: AtomicBool,
     /// Whether the store knows this process.
     is_holder: AtomicBool,
+    /// Whether a change in the store is still to be read.
+    is_stale: AtomicBool,
     /// When holds are not valid any more, in microseconds since the epoch.
     may_draw_until: AtomicI64,
     /// The number of the last write to the store that is known here.
@@ -100,6 +102,7 @@ impl Default for Limiter {
             holder: Random::System.next_u64().cast_signed(),
             shared: AtomicBool::default(),
             is_holder: AtomicBool::default(),
+            is_stale: AtomicBool::default(),
             may_draw_until: AtomicI64::new(i64::MIN),
             rev: AtomicI64::default(),
             pending: Mutex::default(),
@@ -131,6 +134,8 @@ pub struct LimitPermit {
     remaining: Remaining,
     /// The budget whose hold was too small for the reserve.
     awaited: Option<Arc<SubjectEntry>>,
+    /// The amount that the budgets know this request to wait for.
+    lacking: NanoUsd,
 }
 
 /// One of the concurrent requests. It is free again when dropped, which may be before the permit
@@ -174,7 +179,7 @@ impl Limiter {
         drop(all);
         let slot =
             Some(ConcurrencySlot(held.iter().map(|held| Arc::clone(&held.counted)).collect()));
-        Ok(LimitPermit { slot, held, tokens, remaining, awaited: None })
+        Ok(LimitPermit { slot, held, tokens, remaining, awaited: None, lacking: 0 })
     }
 
     /// Whether any request could be admitted. If not, the body of this one need not be read.
@@ -325,8 +330,12 @@ impl LimitPermit {
     /// against the rate.
     fn end(&mut self, counts_request: bool, tokens: u64, cost: Option<NanoUsd>, estimated: bool) {
         let back = signed(tokens).saturating_sub(signed(self.tokens));
+        let lacking = std::mem::take(&mut self.lacking);
         for held in &self.held {
             let mut counts = held.counted.counts();
+            if let Some(account) = &mut counts.account {
+                account.lacks_no_more(lacking);
+            }
             counts.reserved = counts.reserved.saturating_sub(self.tokens);
             counts.take(if counts_request { 0 } else { -1 }, back);
             if let (Some(account), Some((period, reserved))) = (&mut counts.account, held.money) {

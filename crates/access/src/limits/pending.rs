@@ -49,8 +49,8 @@ impl Pending {
         new + usize::from(self.returned.is_some())
     }
 
-    /// Takes the next batch: the one that was not acknowledged, or sums of one user or of all users.
-    /// The caller holds `writing`.
+    /// Takes the next batch: the one that was not acknowledged, or sums of one user or of all
+    /// users. The caller holds `writing`.
     pub(super) fn take(&mut self, user: Option<&UserId>) -> Option<UsageBatch> {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {

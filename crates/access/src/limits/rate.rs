@@ -1,13 +1,13 @@
-//! A token bucket that fills continuously, over a window. The caller passes the time. Time that goes
-//! back fills nothing.
+//! A token bucket that fills continuously, over a window. The caller passes the time. Time that
+//! goes back fills nothing.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// If the time goes back by less than this, requests read the clock in another order, and the bucket
-/// was filled for that time already. If it goes back by more, the clock was set back, and the bucket
-/// fills from the new time on.
+/// If the time goes back by less than this, requests read the clock in another order, and the
+/// bucket was filled for that time already. If it goes back by more, the clock was set back, and
+/// the bucket fills from the new time on.
 const OUT_OF_ORDER_US: i64 = 1_000_000;
 
 /// What is left of a limit.

@@ -56,16 +56,20 @@ impl Limiter {
                 };
             against = against.into_iter().chain(found).max_by_key(weight);
         }
-        if let Some((refusal, money, lacking)) = against {
-            if refusal == BudgetRefusal::NotHeld {
+        let waits = matches!(against, Some((BudgetRefusal::NotHeld, ..)));
+        let lacking = if waits { wanted.most } else { 0 };
+        let lacked = std::mem::replace(&mut permit.lacking, lacking);
+        for (counts, held) in all.iter_mut().zip(&permit.held) {
+            let Some(account) = counts.account() else { continue };
+            account.lacks_no_more(lacked);
+            account.lacks(lacking);
+            if waits {
                 // All budgets of the request are queued, so that one write covers them.
-                for (counts, held) in all.iter_mut().zip(&permit.held) {
-                    let Some(account) = counts.account() else { continue };
-                    account.lacks(wanted.most);
-                    held.counted.queue.soon(&held.counted.subject);
-                }
-                permit.awaited = Some(Arc::clone(lacking));
+                held.counted.queue.soon(&held.counted.subject);
             }
+        }
+        if let Some((refusal, money, lacking)) = against {
+            permit.awaited = waits.then(|| Arc::clone(lacking));
             return Err(Box::new(unpaid(refusal, &money, wanted, now)));
         }
         let reserve = |account: &mut super::budget::Account| (account.reserve(amount, now), amount);

@@ -8,7 +8,7 @@ use super::super::call::PageCall;
 use super::super::form_state::{FormState, unconfirmed};
 use super::super::layout::Tab;
 use super::super::{limits, pieces, snippets};
-use super::{EXPIRES, NAME, OF_ADMINS, interface, link, title};
+use super::fields::{EXPIRES, NAME, OF_ADMINS, interface, link, title};
 use rerouter_access::auth::{
     ADMIN_SCOPE, AGENT_SCOPES, PIN_SCOPES, RESERVED_SCOPES, SESSION_SCOPES,
 };

@@ -1,6 +1,7 @@
 //! Pages of keys of the three interfaces.
 
 mod create;
+mod fields;
 mod one;
 
 pub(super) use one::{revoke, rotate, show};
@@ -10,10 +11,13 @@ use http::header::HeaderName;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use self::fields::{
+    EXPIRES, LABELS, NAME, OF_ADMINS, STATUS, collection, interface, interfaces, link, status,
+    title,
+};
 use super::call::{PageCall, request};
 use super::form::Form;
-use super::form_fields::FieldKind::{self, Choice, Line, Pairs};
-use super::form_fields::{FormField, FormGroup, body, field, plain};
+use super::form_fields::{FormGroup, body, plain};
 use super::form_state::FormState;
 use super::layout::Tab;
 use super::limits;
@@ -22,32 +26,9 @@ use super::pieces::{self, Column};
 use super::resource::{Resource, set_header};
 use rerouter_base::error::Result;
 use rerouter_base::interface::Interface;
-use rerouter_base::url::encode;
 use rerouter_core::api::{ApiRequest, ApiResult};
+use rerouter_records::Time;
 use rerouter_records::key::KeyRecord;
-use rerouter_records::{KeyState, Time};
-
-const NAME: FormField = field("Name", "name", Line("text"));
-const EXPIRES: FormField =
-    field("Expires (UTC)", "expires_at", FieldKind::Time).hint("Empty: never.");
-const LABELS: FormField = field("Labels", "labels", Pairs(2)).hint("name=value, one a line.");
-/// Fields of a new key that only an admin may set.
-const OF_ADMINS: &[FormField] = &[
-    LABELS.hint("name=value, one a line. Rules may ask for them; capture=off keeps no bodies."),
-    field("Owner", "owner", Line("text")).hint("usr_…; empty: you."),
-];
-/// The status, a filter of the list. On the page of a key a button changes it.
-const STATUS: FormField = field(
-    "Status",
-    "status",
-    Choice(&[
-        ("", "not revoked"),
-        ("active", "active"),
-        ("inactive", "disabled"),
-        ("expired", "expired"),
-        ("revoked", "revoked"),
-    ]),
-);
 
 impl Resource for KeyRecord {
     const TAB: Tab = Tab::Keys;
@@ -162,52 +143,6 @@ fn tabs(call: &PageCall<'_>, current: Interface) -> Markup {
         }
         p .muted { (title(current)) }
     }
-}
-
-/// The interfaces whose keys this listener serves, ROUTER first.
-fn interfaces(call: &PageCall<'_>) -> impl Iterator<Item = Interface> {
-    let all = [Interface::Router, Interface::Pin, Interface::Agent];
-    all.into_iter().filter(|interface| call.serves(collection(*interface)))
-}
-
-/// The interface whose keys a page shows: `?interface=`, by default the first that is served.
-fn interface(call: &PageCall<'_>) -> Interface {
-    let word = call.query("interface").unwrap_or_default();
-    let named = Interface::parse(&word).or_else(|| interfaces(call).next());
-    named.unwrap_or(Interface::Router)
-}
-
-/// The path of an interface's keys in the API.
-const fn collection(interface: Interface) -> &'static str {
-    match interface {
-        Interface::Pin => "/v1/apikeys",
-        Interface::Agent => "/v1/api-keys",
-        Interface::Router => "/v1/router/keys",
-    }
-}
-
-/// The path of a key's page, or of an action below it.
-fn link(interface: Interface, id: &str, action: &str) -> String {
-    format!("/console/keys/{}{action}?interface={}", encode(id), interface.as_str())
-}
-
-/// The interface in words.
-fn title(interface: Interface) -> &'static str {
-    match interface {
-        Interface::Router => "ROUTER: inference, captures, routing",
-        Interface::Pin => "PIN: accounts, users, nodes",
-        Interface::Agent => "AGENT: agents",
-    }
-}
-
-/// The status of a key, in a colour.
-fn status(key: &KeyRecord) -> Markup {
-    let kind = match key.status {
-        KeyState::Active => "ok",
-        KeyState::Inactive | KeyState::Expired => "warn",
-        KeyState::Revoked => "bad",
-    };
-    pieces::badge(kind, key.status.as_str())
 }
 
 fn or_never(at: Option<Time>) -> Markup {

@@ -11,7 +11,7 @@ use super::super::form_state::FormState;
 use super::super::resource::{self, after, path};
 use super::super::{limits, pieces};
 use super::create::secret_page;
-use super::{EXPIRES, LABELS, NAME, collection, link, status};
+use super::fields::{EXPIRES, LABELS, NAME, collection, link, status};
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::interface::Interface;
 use rerouter_base::url::encode;

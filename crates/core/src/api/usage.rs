@@ -95,7 +95,9 @@ pub(super) async fn settle(call: Call<'_>, body: Settlement) -> Result<Answer<()
         let why = "Dead processes held less than spent_usd of this budget in this period.";
         return Err(Error::new(Kind::Conflict, why).at("spent_usd"));
     }
-    call.app.limits.refresh(&call.app.store, call.now()).await?;
+    if let Err(error) = call.app.limits.refresh(&call.app.store, call.now()).await {
+        log::warn!("settled usage could not be read, retrying: {error}");
+    }
     Ok(().into())
 }
 
