@@ -141,12 +141,14 @@ impl PeriodSpend {
         })
     }
 
-    /// Notes the result of a write.
-    fn wrote(&mut self, write: &HoldWrite, hold: Hold) {
+    /// Notes the result of a write. Returns whether it changes what can be reserved.
+    fn wrote(&mut self, write: &HoldWrite, hold: Hold) -> bool {
         let own = OwnSpend { spent: write.spent, estimated: write.estimated };
+        let before = (self.limit, self.known.others);
         self.limit = write.spent.saturating_add(hold.held);
         self.known.others = hold.others;
         self.written = Some((own, self.limit));
+        (self.limit, self.known.others) != before
     }
 }
 
@@ -369,11 +371,10 @@ impl Account {
         self.periods().filter_map(|one| one.write(one.used(), budget)).collect()
     }
 
-    /// Notes the result of a write.
-    pub(super) fn wrote(&mut self, write: &HoldWrite, hold: Hold) {
-        for one in self.periods().filter(|one| one.period == write.key.1) {
-            one.wrote(write, hold);
-        }
+    /// Notes the result of a write. Returns whether it changes what can be reserved.
+    pub(super) fn wrote(&mut self, write: &HoldWrite, hold: Hold) -> bool {
+        let one = self.periods().find(|one| one.period == write.key.1);
+        one.is_some_and(|one| one.wrote(write, hold))
     }
 
     /// Forgets the hold, so that it is written again before it is drawn on.

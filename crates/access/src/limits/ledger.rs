@@ -220,8 +220,10 @@ impl Limiter {
             return Ok(());
         };
         for ((subject, write), held) in writes.iter().zip(held) {
-            self.with_account(subject, |account| account.wrote(write, held));
-            if let Some(counted) = self.counted.get(subject) {
+            let mut is_new = false;
+            self.with_account(subject, |account| is_new = account.wrote(write, held));
+            // Without a change the waiting requests would only ask for the same write again.
+            if let Some(counted) = self.counted.get(subject).filter(|_| is_new) {
                 counted.written.notify_waiters();
             }
         }

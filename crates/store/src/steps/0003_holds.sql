@@ -20,6 +20,7 @@ CREATE INDEX holds_rev ON holds (rev);
 CREATE INDEX holds_holder ON holds (holder);
 CREATE INDEX holds_period ON holds (period);
 CREATE INDEX spend_rev ON spend (rev);
+CREATE INDEX spend_wanted ON spend (wanted_at);
 -- only: postgres
 DROP TABLE spend_recalls;
 DROP TABLE spend_reserves;
