@@ -217,6 +217,7 @@ impl Limiter {
         }
         let Some(held) = kept? else {
             self.is_holder.store(false, Ordering::Relaxed);
+            self.may_draw_until.store(i64::MIN, Ordering::Release);
             return Ok(());
         };
         for ((subject, write), held) in writes.iter().zip(held) {
@@ -272,6 +273,13 @@ impl Limiter {
         let mut failed = None;
         for some in last.chunks(USAGE_WRITE_ROWS) {
             failed = self.write_holds(store, some.to_vec(), None).await.err().or(failed);
+        }
+        if !self.is_holder.load(Ordering::Relaxed) {
+            // Others took this process for dead: its last sums need its registration again.
+            failed = store.open_holder(self.holder, i64::MAX).await.err();
+            for some in last.chunks(USAGE_WRITE_ROWS) {
+                failed = self.write_holds(store, some.to_vec(), None).await.err().or(failed);
+            }
         }
         if failed.is_none() {
             failed = store.close_holder(self.holder).await.err();

@@ -49,7 +49,8 @@ impl WriteQueue {
 
     /// Resolves with `true` as soon as a request waits, else with `false` at this time.
     pub(super) async fn due(&self, at: Instant) -> bool {
-        tokio::time::timeout_at(at, self.wake.notified()).await.is_ok()
+        // Requests that wait again and again must not keep the other writes from their time.
+        Instant::now() < at && tokio::time::timeout_at(at, self.wake.notified()).await.is_ok()
     }
 
     /// Takes up to `most` subjects: of all, or only of those for which requests wait.
