@@ -28,6 +28,10 @@ pub(super) fn period(per: Per, at: Timestamp) -> Period {
     }
 }
 
+fn is_of_months(period: Period) -> bool {
+    period % 100 == 0
+}
+
 /// When the period after this one begins.
 fn end(period: Period) -> Option<Timestamp> {
     let (year, month, day) = (period / 10_000, period / 100 % 100, period % 100);
@@ -207,7 +211,11 @@ impl Account {
     ) {
         self.budget = budget;
         let next = period(budget.per, at);
-        self.begin(PeriodSpend::new(next, known(next)));
+        match self.before.as_mut().filter(|before| before.period == next) {
+            // The budget is changed back.
+            Some(before) => std::mem::swap(&mut self.now, before),
+            None => self.begin(PeriodSpend::new(next, known(next))),
+        }
     }
 
     /// Moves on to the period of `at`; never back, so that no day counts twice.
@@ -220,7 +228,8 @@ impl Account {
 
     fn begin(&mut self, next: PeriodSpend) {
         let before = std::mem::replace(&mut self.now, next);
-        self.before = (!before.is_done()).then_some(before);
+        let is_changed = is_of_months(before.period) != is_of_months(next.period);
+        self.before = (is_changed || !before.is_done()).then_some(before);
         self.demand = Demand::default();
     }
 
@@ -353,7 +362,10 @@ impl Account {
 
     /// The writes that the store needs now.
     pub(super) fn writes(&mut self, at: Timestamp) -> Vec<HoldWrite> {
-        self.before = self.before.filter(|before| !before.is_done());
+        let is_of_months_now = is_of_months(self.now.period);
+        self.before = self
+            .before
+            .filter(|before| is_of_months(before.period) != is_of_months_now || !before.is_done());
         let PeriodSpend { reserved, known, .. } = self.now;
         let demand = &mut self.demand;
         demand.turn(at, known.own.spent);

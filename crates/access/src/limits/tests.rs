@@ -280,6 +280,27 @@ async fn a_request_that_ends_on_the_next_day_counts_on_the_day_before() {
     assert_eq!(spent, [(20_251_124, 800), (20_251_125, 3)]);
 }
 
+/// What a request of the month costs is not forgotten, if the budget is one a day for a while.
+#[tokio::test]
+async fn a_budget_that_is_changed_back_has_what_was_spent_meanwhile() {
+    let world = World::new(Limits::default()).await;
+    let limiter = world.start().await;
+    let of = |per| {
+        let budget = Some(Budget { nano: 1_000, per });
+        [draw("key_a", Limits { budget, ..Limits::default() })]
+    };
+    let running = pay(&limiter, &world, &of(Per::Month), Reserve::exactly(400)).await.unwrap();
+    pay(&limiter, &world, &of(Per::Day), Reserve::exactly(10)).await.unwrap().settle(
+        None,
+        Some(3),
+        false,
+    );
+    running.settle(None, Some(300), false);
+    limiter.write(&world.store, at(0)).await.unwrap();
+    let spent = |per| limiter.remaining(&of(per), at(0)).money.unwrap().spent;
+    assert_eq!((spent(Per::Day), spent(Per::Month), spent(Per::Day)), (3, 300, 3));
+}
+
 #[tokio::test]
 async fn idle_subjects_are_forgotten_and_budgets_are_not() {
     let world = World::new(Limits::default()).await;
