@@ -279,10 +279,9 @@ fn news(
 ) -> Result<SpendNews, StoreError> {
     let is_holder = is_holder(transaction, holder)?;
     let rev = transaction.int("SELECT spend_rev FROM state", &[])?.unwrap_or(0);
-    let wanted = format!(
-        "SELECT subject, period FROM spend WHERE wanted_at > {} - {WANTED_US}",
-        now(transaction)
-    );
+    // PostgreSQL finds by an index only what is compared with a time that stays the same.
+    let now = now(transaction).replace("clock_timestamp", "statement_timestamp");
+    let wanted = format!("SELECT subject, period FROM spend WHERE wanted_at > {now} - {WANTED_US}");
     let wanted = transaction.rows(&wanted, &[], |row| Columns::new(row).two())?;
     if rev == after {
         return Ok(SpendNews { is_holder, rev, changed: Vec::new(), wanted });
