@@ -158,7 +158,7 @@ async fn fill_usage(gateway: &Gateway, keys: &[Key], users: &[String], now: Time
             }
         }
     }
-    store.write_spend(0, Vec::new(), rows.clone()).await.unwrap();
+    store.write_usage(rows.clone()).await.unwrap();
     store.write_recent_usage(rows).await.unwrap();
 }
 

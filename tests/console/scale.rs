@@ -214,7 +214,7 @@ async fn fill_usage(store: &Store, captures: u64, now: Timestamp) -> usize {
         if sums.len() >= 1_000 || requests.peek().is_none() {
             let batch: Vec<(UsageKey, UsageSums)> = sums.drain().collect();
             let late: Vec<_> = batch.iter().filter(|(key, _)| key.at >= recent).cloned().collect();
-            store.write_spend(0, Vec::new(), batch).await.unwrap();
+            store.write_usage(batch).await.unwrap();
             store.write_recent_usage(late).await.unwrap();
         }
     }
@@ -241,7 +241,7 @@ async fn fill_busy_keys(store: &Store, now: Timestamp) {
             (key, UsageSums { requests: 3, nano, priced: 3, took, ..UsageSums::default() })
         };
         let rows: Vec<(UsageKey, UsageSums)> = (0..BUSY_KEYS).map(of_key).collect();
-        store.write_spend(0, Vec::new(), rows.clone()).await.unwrap();
+        store.write_usage(rows.clone()).await.unwrap();
         store.write_recent_usage(rows).await.unwrap();
     }
 }

@@ -172,7 +172,7 @@ impl PartialUsage {
     }
 
     /// The whole prompt, including cached tokens if they are counted apart.
-    fn whole_prompt(&self) -> Option<u64> {
+    pub(crate) fn whole_prompt(&self) -> Option<u64> {
         self.prompt.or_else(|| {
             Some(self.fresh? + self.cache_read.unwrap_or(0) + self.cache_written.unwrap_or(0))
         })

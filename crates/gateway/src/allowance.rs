@@ -2,13 +2,14 @@
 //! at the end. Also the headers that tell the client what is left: `x-ratelimit-*` with OpenAI's
 //! names and units, and `…-budget` in dollars.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 
 use super::admission::has_lease;
+use super::cost_bound;
 use super::exchange::HttpExchange;
 use super::outcome::{Bill, Outcome};
 use rerouter_access::auth::Principal;
@@ -18,15 +19,8 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
 use rerouter_core::app::{App, Live};
 use rerouter_core::prompt::Prompt;
-use rerouter_dialect::protocol::Way;
-use rerouter_dialect::usage::Usage;
-use rerouter_dialect::wire::tokens;
 use rerouter_routing::{Decision, Inputs, Target};
 use rerouter_store::{ByCount, COUNTS};
-
-/// Assumed context of a model without `context` if the size of the prompt is unknown: that of the
-/// largest common models.
-const CONTEXT_TOKENS: u64 = 1_000_000;
 
 static LIMIT_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-limit-budget");
 static REMAINING_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-remaining-budget");
@@ -107,9 +101,8 @@ pub(super) async fn reserve(
     }
     let mut targets = live.routing.targets_of(decision);
     targets.truncate(live.routing.retry_of(decision).attempts.max(1));
-    let least_context = if asks_for_long_context(&prompt.headers) { CONTEXT_TOKENS } else { 0 };
     let wanted =
-        dearest(&targets, prompt, least_context).map_err(|unpriced| no_price(permit, unpriced))?;
+        cost_bound::dearest(&targets, prompt).map_err(|unpriced| no_price(permit, unpriced))?;
     let reserved = app.limits.reserve(permit, wanted, app.clock.now());
     match reserved {
         Err(_) if permit.awaits_hold() => {
@@ -146,55 +139,6 @@ fn no_price(permit: &LimitPermit, target: &Target) -> Error {
             `models` of the routing document."
         ),
     )
-}
-
-/// The largest cost of the call, at the most expensive target, or an error with the first target
-/// that has no price. If the client sets no limit on the answer, the reserve for one answer may be
-/// cut to the money that is left.
-fn dearest<'a>(
-    targets: &'a [Arc<Target>],
-    prompt: &Prompt,
-    least_context: u64,
-) -> std::result::Result<Reserve, &'a Target> {
-    let (mut least, mut most) = (0, 0);
-    let ceiling = &prompt.request.ceiling;
-    for target in targets {
-        let assumed = if ceiling.is_limited { 0 } else { bounds::ANSWER_TOKENS };
-        let limit = default_limit(target, prompt).unwrap_or(assumed);
-        let more = limit.saturating_sub(assumed);
-        let (answers, unlimited) = (ceiling.answers.saturating_add(more), assumed + more);
-        let prices = target.prices.as_ref().ok_or(&**target)?;
-        let image = if ceiling.images > 0 { tokens::dearest_image(&target.model) } else { 0 };
-        let context = target.context.unwrap_or(CONTEXT_TOKENS).max(least_context);
-        let cost = |completion_tokens: u64| {
-            let usage = Usage {
-                prompt_tokens: ceiling.prompt_tokens(context, image),
-                completion_tokens,
-                total_tokens: 0,
-                cached_tokens: None,
-                estimated: true,
-            };
-            prices.cost(&usage).map(nano_usd).ok_or(&**target)
-        };
-        least = least.max(cost(answers.saturating_sub(unlimited))?);
-        most = most.max(cost(answers)?);
-    }
-    Ok(Reserve::between(least, most))
-}
-
-/// The answer limit in tokens that the gateway sends to this target if the client sets none.
-fn default_limit(target: &Target, prompt: &Prompt) -> Option<u64> {
-    let gives_none = || prompt.neutral().is_none_or(|request| request.max_tokens.is_none());
-    match target.provider.way(prompt.endpoint)? {
-        Way::Translated(dialect) if gives_none() => dialect.default_limit(),
-        _ => None,
-    }
-}
-
-/// Whether the client asks Anthropic's API for a longer context than its models have by default.
-fn asks_for_long_context(headers: &HeaderMap) -> bool {
-    let betas = headers.get_all("anthropic-beta").iter();
-    betas.filter_map(|value| value.to_str().ok()).any(|betas| betas.contains("context-1m"))
 }
 
 /// Replaces what the call reserved by what it used. A good answer without a usage leaves the

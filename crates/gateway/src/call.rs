@@ -94,7 +94,7 @@ pub(super) struct CallProgress {
     /// The caller's slot among the concurrent requests.
     pub(super) slot: Option<ConcurrencySlot>,
     /// Pingora's proxy, or a hook in it, panicked.
-    panicked: bool,
+    pub(super) panicked: bool,
 }
 
 /// The target of an attempt, and the node behind the target.

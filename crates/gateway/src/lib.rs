@@ -31,6 +31,7 @@ mod call;
 mod chunked_body;
 mod connection_limits;
 mod content_type;
+mod cost_bound;
 mod edge;
 mod error_event;
 mod exchange;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::call::{AskedTarget, InferenceCall};
 use super::content_type::says_event_stream;
 use super::failure::AttemptFailure;
+use super::plan::SentRequest;
 use super::relay::Relay;
 use super::verdict::WholeAnswer;
 use rerouter_base::error::{Error, Kind};
@@ -25,7 +26,7 @@ use rerouter_routing::Target;
 /// only to read its usage, which takes a millisecond or two.
 const DECODED_ANSWER: usize = 4 << 20;
 
-/// Tokens of an answer that a provider is assumed to make in a second, if neither the document nor
+/// Tokens of one answer that a provider is assumed to make in a second, if neither the document nor
 /// the stream says more.
 const TOKENS_PER_SECOND: u64 = 200;
 
@@ -36,7 +37,7 @@ pub(super) enum Bill {
     Told,
     /// The client left a stream: the usage is the most that can have been made until then.
     AtMost,
-    /// The client left a whole answer that was not read to its end.
+    /// The client left a whole answer that was not read to its end, or the proxy panicked.
     Unknown,
 }
 
@@ -68,6 +69,7 @@ impl Outcome {
     pub(super) fn take(call: &InferenceCall, prompt_tokens: u64) -> Self {
         let mut progress = call.progress();
         progress.slot = None;
+        let panicked = progress.panicked && progress.connected;
         if progress.failure.is_none() {
             progress.failure = failure_at_end(&progress.relay);
             let failure = progress.failure;
@@ -108,18 +110,22 @@ impl Outcome {
         } else if is_left {
             outcome.usage = Some(outcome.relay.tally.usage_or_estimate(prompt_tokens));
         }
-        if call.request.paid && outcome.failure == Some(AttemptFailure::ClientGone) {
-            outcome.bill = outcome.bill_of_left(call.request.stream);
+        if outcome.failure == Some(AttemptFailure::ClientGone) {
+            outcome.bill = outcome.bill_of_left(&call.request);
+        }
+        if panicked && outcome.usage.is_none_or(|usage| usage.estimated) {
+            outcome.bill = Bill::Unknown;
         }
         outcome
     }
 
-    /// What is known of the bill for an answer that its client left. Raises the usage of a stream
-    /// to the most that the provider can have made until then.
-    fn bill_of_left(&mut self, stream: bool) -> Bill {
+    /// What is known of the bill for an answer that its client left. If a budget pays for it, the
+    /// usage of a stream is raised to the most that the provider can have read and made until then.
+    fn bill_of_left(&mut self, request: &SentRequest) -> Bill {
+        let Some(prompt) = request.paid else { return Bill::Told };
         let is_asked = self.usage.is_some() || self.is_good();
-        let Some(usage) = self.usage.as_mut().filter(|_| stream) else {
-            let is_told = stream || self.relay.complete || !is_asked;
+        let Some(usage) = self.usage.as_mut().filter(|_| request.stream) else {
+            let is_told = request.stream || self.relay.complete || !is_asked;
             return if is_told { Bill::Told } else { Bill::Unknown };
         };
         if !usage.estimated {
@@ -128,8 +134,13 @@ impl Outcome {
         let seconds = self.took.as_secs_f64();
         let begun = self.relay.first_content.map(|at| at.elapsed().as_secs_f64().max(0.05));
         let seen = begun.map_or(0.0, |begun| usage.completion_tokens as f64 / begun);
-        let said = self.served.as_ref().and_then(|served| served.target.tokens_per_second);
-        let rate = (2.0 * seen).max(said.unwrap_or(0).max(TOKENS_PER_SECOND) as f64);
+        let target = self.served.as_ref().map(|served| &served.target);
+        let said = target.and_then(|target| target.tokens_per_second);
+        let assumed = said.unwrap_or(0).max(TOKENS_PER_SECOND).saturating_mul(request.answers);
+        let rate = (2.0 * seen).max(assumed as f64);
+        if let Some(target) = target.filter(|_| !self.relay.tally.is_prompt_told()) {
+            usage.prompt_tokens = usage.prompt_tokens.max(prompt.tokens(target));
+        }
         // The cast saturates.
         usage.completion_tokens = usage.completion_tokens.max((seconds * rate).ceil() as u64);
         usage.total_tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);

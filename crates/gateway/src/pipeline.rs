@@ -262,6 +262,7 @@ impl Pipeline {
         let request = SentRequest::of_prompt(prompt, record.request_headers(), &permit);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
         call.progress().slot = permit.take_slot();
+        permit.mark_sent();
         // The overhead does not include the wait for the client's bytes.
         app.metrics.overhead(exchange.started.elapsed().saturating_sub(received.waited));
         *holder = proxy(&self.proxy, holder.take(), &call, shutdown).await;
@@ -370,12 +371,13 @@ impl Pipeline {
             .await
             .map_err(|error| reroute::no_target(error, &inputs.request.model));
         record.decided(inputs, decision_of(&decided), began.elapsed());
-        let (decision, permit) = match decided {
+        let (decision, mut permit) = match decided {
             Ok(decided) => decided,
             Err(error) => return Ok(record.refused(app, exchange, &error)),
         };
         let request = SentRequest::of_prompt(prompt, record.request_headers(), &permit);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Collect);
+        permit.mark_sent();
         let (record, permit) = (Some(record), Some(permit));
         let mut guard = RerouteGuard { app, exchange, call: call.clone(), record, permit };
         proxy(&self.proxy, None, &call, shutdown).await;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
+use super::cost_bound::PromptBound;
 use super::verdict::Mode;
 use rerouter_access::limits::LimitPermit;
 use rerouter_core::app::{App, Live};
@@ -107,8 +108,10 @@ pub(super) struct SentRequest {
     pub(super) query: Option<String>,
     /// Whether the usage counts towards a limit of the caller.
     pub(super) counted: bool,
-    /// Whether a budget pays for it.
-    pub(super) paid: bool,
+    /// The bound on its prompt, if a budget pays for it.
+    pub(super) paid: Option<PromptBound>,
+    /// Number of answers that the client asks for.
+    pub(super) answers: u64,
     /// Whether the client asks for a stream.
     pub(super) stream: bool,
     /// The body in the neutral form, if it was read, until the call takes it.
@@ -118,6 +121,8 @@ pub(super) struct SentRequest {
 impl SentRequest {
     /// The request that was read from a client, with its headers.
     pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, permit: &LimitPermit) -> Self {
+        let is_paid = permit.has_budget() && prompt.endpoint.costs();
+        let paid = is_paid.then(|| PromptBound::of(&prompt));
         SentRequest {
             neutral: prompt.take_neutral(),
             endpoint: prompt.endpoint,
@@ -128,7 +133,8 @@ impl SentRequest {
             includes_usage: prompt.request.ask_usage.is_none(),
             ask_usage: prompt.request.ask_usage,
             counted: permit.counts_tokens(),
-            paid: permit.has_budget() && prompt.endpoint.costs(),
+            paid,
+            answers: prompt.request.choices.unwrap_or(1),
             stream: prompt.request.stream,
         }
     }

@@ -44,7 +44,7 @@ impl InferenceCall {
     /// provider works on it.
     pub(super) fn reads_on(&self) -> bool {
         let mut progress = self.progress();
-        progress.left = self.request.paid
+        progress.left = self.request.paid.is_some()
             && !self.request.stream
             && progress.connected
             && progress.relay.may_be_served();

@@ -175,7 +175,8 @@ impl ShadowCopy {
             headers: std::mem::take(&mut self.headers),
             query: self.query.take(),
             counted: false,
-            paid: false,
+            paid: None,
+            answers: 1,
             stream: false,
             neutral,
         };

@@ -13,29 +13,30 @@ pub(super) fn is_holder(transaction: &Transaction<'_>, holder: i64) -> Result<bo
     transaction.exists("SELECT 1 FROM holders WHERE holder = ?1", &params![holder])
 }
 
-/// Ends processes that died. What they hold is lost.
-pub(super) fn end_holders(
+/// Ends all processes but one: they died. What they hold is lost.
+pub(super) fn end_other_holders(
     transaction: &Transaction<'_>,
-    which: &str,
     holder: i64,
 ) -> Result<(), StoreError> {
-    let rev = next_rev(transaction)?;
-    let lost = format!(
-        "UPDATE holds SET rev = ?2
-         WHERE held > 0 AND holder IN (SELECT holder FROM holders WHERE {which})"
-    );
-    transaction.execute(&lost, &params![holder, rev])?;
-    transaction.execute(&format!("DELETE FROM holders WHERE {which}"), &params![holder])?;
-    Ok(())
+    end_holders(transaction, "holder <> ?1", holder)
 }
 
-/// Ends the processes of gateways that are no longer on the list.
+/// Ends the processes of gateways that are no longer on the list. What they hold is lost.
 pub(super) fn end_dead_holders(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     let dead = "process NOT IN (SELECT process FROM gateways) AND ?1 = 0";
-    let any = format!("SELECT 1 FROM holders WHERE {dead}");
-    if transaction.exists(&any, &params![0i64])? {
-        end_holders(transaction, dead, 0)
-    } else {
-        Ok(())
+    // Usually none is dead, and nobody has to wait.
+    match transaction.exists(&format!("SELECT 1 FROM holders WHERE {dead}"), &params![0i64])? {
+        true => end_holders(transaction, dead, 0),
+        false => Ok(()),
     }
+}
+
+fn end_holders(transaction: &Transaction<'_>, which: &str, holder: i64) -> Result<(), StoreError> {
+    let rev = next_rev(transaction)?;
+    let end = format!("DELETE FROM holders WHERE {which} RETURNING holder");
+    let ended = transaction.rows(&end, &params![holder], |row| Ok(row.int(0)?.unwrap_or(0)))?;
+    let lost = "UPDATE holds SET rev = ?2 WHERE held > 0 AND holder = ?1";
+    ended
+        .iter()
+        .try_for_each(|holder| transaction.execute(lost, &params![*holder, rev]).map(|_| ()))
 }

@@ -93,7 +93,7 @@ pub use rows::{
     PreviousNodeSecret, Registration, Role, Seen, SessionRow, UserRow,
 };
 pub use settings::{OnLeaseLost, StoreSettings, StoreUrl};
-pub use spend::{Hold, HoldWrite, LostHold, OthersSpend, SpendKey, SpendNews};
+pub use spend::{Hold, HoldWrite, LostHold, OthersSpend, Since, SpendKey, SpendNews};
 pub use sqlite::{copy_accounts, copy_capture_index, drop_segments_of_copy};
 pub use usage_query::{UsageColumn, UsageGroup, UsageOrder, UsageQuery};
 pub use usage_sums::{BatchNumber, UsageBatch, UsageInterval};

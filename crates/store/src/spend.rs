@@ -4,16 +4,23 @@
 use std::collections::BTreeMap;
 
 use super::columns::Columns;
-use super::holders::{end_holders, is_holder, next_rev};
+use super::holders::{end_other_holders, is_holder, next_rev};
 use super::rows::Stored;
 use super::rows::stored::row;
 use super::sql::{NOW, Transaction, params};
-use super::usage_sums::{UsageBatch, UsageInterval, unsigned, write_days};
+use super::usage_sums::{UsageInterval, unsigned};
 use super::{Store, StoreError, audit};
 use rerouter_base::money::NanoUsd;
 
 /// A key or user by its id, and a day as `yyyymmdd` or a month as `yyyymm00`.
 pub type SpendKey = (String, i64);
+
+/// The periods that count: a month, and days from `day` on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Since {
+    pub month: i64,
+    pub day: i64,
+}
 
 /// Sums of one budget in one period, of all processes but one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,70 +92,70 @@ pub struct SpendNews {
 
 impl Store {
     /// Adds a process that may spend, by a random number; again, if it was taken for dead. Where no
-    /// other process can run, all others are dead. Returns the sums of all periods from `since` on.
-    pub async fn open_holder(&self, holder: i64, since: i64) -> Result<SpendNews, StoreError> {
+    /// other process can run, all others are dead.
+    pub async fn open_holder(&self, holder: i64) -> Result<(), StoreError> {
         let is_alone = !self.is_shared() && !self.has_predecessor();
         let (process, name) = self.gateway_names();
         self.write(move |transaction| {
             let add = "INSERT INTO holders (holder, process, name) VALUES (?1, ?2, ?3)
                        ON CONFLICT (holder) DO NOTHING";
             transaction.execute(add, &params![holder, process, name])?;
-            if is_alone {
-                end_holders(transaction, "holder <> ?1", holder)?;
-            }
-            news(transaction, holder, -1, since)
+            if is_alone { end_other_holders(transaction, holder) } else { Ok(()) }
         })
         .await
     }
 
     /// Notes that no other process runs on this data directory: all of them are dead.
     pub async fn end_other_holders(&self, holder: i64) -> Result<(), StoreError> {
-        self.write(move |transaction| end_holders(transaction, "holder <> ?1", holder)).await
+        self.write(move |transaction| end_other_holders(transaction, holder)).await
     }
 
-    /// Adds what a process spent to the sums of all and ends its holds.
+    /// Ends a process: adds what it spent to the sums of all. What it still holds is lost.
     pub async fn close_holder(&self, holder: i64) -> Result<(), StoreError> {
         self.write(move |transaction| {
             let rev = next_rev(transaction)?;
+            let lost = "UPDATE holds SET rev = ?2 WHERE holder = ?1 AND held > 0";
+            transaction.execute(lost, &params![holder, rev])?;
             let add = "INSERT INTO spend (subject, period, spent, estimated, rev)
-                  SELECT subject, period, spent, estimated, ?2 FROM holds WHERE holder = ?1
+                  SELECT subject, period, spent, estimated, ?2 FROM holds
+                  WHERE holder = ?1 AND held = 0
                 ON CONFLICT (subject, period) DO UPDATE SET spent = spend.spent + excluded.spent,
                   estimated = spend.estimated + excluded.estimated, rev = excluded.rev";
             transaction.execute(add, &params![holder, rev])?;
-            transaction.execute("DELETE FROM holds WHERE holder = ?1", &params![holder])?;
+            let delete = "DELETE FROM holds WHERE holder = ?1 AND held = 0";
+            transaction.execute(delete, &params![holder])?;
             transaction.execute("DELETE FROM holders WHERE holder = ?1", &params![holder])?;
             Ok(())
         })
         .await
     }
 
-    /// Writes holds and adds usage: all or nothing. Returns the holds in the order of the writes;
-    /// `None`, and nothing is written, if the process was taken for dead.
-    pub async fn write_spend(
+    /// Writes holds, all or none. Returns them in the order of the writes; `None` if the process
+    /// was taken for dead.
+    pub async fn write_holds(
         &self,
         holder: i64,
         holds: Vec<HoldWrite>,
-        usage: impl Into<UsageBatch>,
     ) -> Result<Option<Vec<Hold>>, StoreError> {
-        let usage = usage.into();
         self.write(move |transaction| {
-            if !holds.is_empty() && !is_holder(transaction, holder)? {
+            if !is_holder(transaction, holder)? {
                 return Ok(None);
             }
-            let rev = if holds.is_empty() { 0 } else { next_rev(transaction)? };
+            let rev = next_rev(transaction)?;
             let held = holds.iter().map(|hold| write_hold(transaction, holder, rev, hold));
-            let held = held.collect::<Result<_, StoreError>>()?;
-            if usage.is_new(transaction)? {
-                write_days(transaction, &usage.sums)?;
-            }
-            Ok(Some(held))
+            held.collect::<Result<_, StoreError>>().map(Some)
         })
         .await
     }
 
-    /// What changed after the write `after`.
-    pub async fn spend_news(&self, holder: i64, after: i64) -> Result<SpendNews, StoreError> {
-        self.read_after_writes(move |transaction| news(transaction, holder, after, 0)).await
+    /// What changed after the write `after` in the periods that count.
+    pub async fn spend_news(
+        &self,
+        holder: i64,
+        after: i64,
+        since: Since,
+    ) -> Result<SpendNews, StoreError> {
+        self.read_after_writes(move |transaction| news(transaction, holder, after, since)).await
     }
 
     /// Up to `limit` holds of dead processes, the latest first.
@@ -188,15 +195,18 @@ impl Store {
         .await
     }
 
-    /// Deletes the spend of periods before `month`, the holds of these and of days before `day`,
-    /// and the usage of days before `usage`.
-    pub async fn trim_spend(&self, month: i64, day: i64, usage: i64) -> Result<(), StoreError> {
+    /// Deletes the spend and the holds of periods that do not count any more, and the usage of days
+    /// before `usage`.
+    pub async fn trim_spend(&self, since: Since, usage: i64) -> Result<(), StoreError> {
         self.write(move |transaction| {
-            transaction.execute("DELETE FROM spend WHERE period < ?1", &params![month])?;
-            let old = "DELETE FROM holds WHERE (subject, period, holder) IN (
-                SELECT subject, period, holder FROM holds
-                WHERE period < ?1 OR period > ?1 AND period < ?2 LIMIT ?3)";
-            transaction.execute(old, &params![month, day, HOLDS_TRIMMED])?;
+            for (table, key) in [("spend", "subject, period"), ("holds", "subject, period, holder")]
+            {
+                let old = format!(
+                    "DELETE FROM {table} WHERE ({key}) IN (
+                       SELECT {key} FROM {table} WHERE period <> ?1 AND period < ?2 LIMIT ?3)"
+                );
+                transaction.execute(&old, &params![since.month, since.day, SPEND_TRIMMED])?;
+            }
             transaction.execute("DELETE FROM usage WHERE day < ?1", &params![usage])?;
             let of_all = "DELETE FROM usage_recent WHERE span = ?1 AND at < ?2";
             transaction.execute(of_all, &params![UsageInterval::Day.span_of_all(), usage])?;
@@ -210,8 +220,8 @@ impl Store {
     }
 }
 
-/// Holds that are deleted at once.
-const HOLDS_TRIMMED: i64 = 20_000;
+/// Rows of spend and of holds that are deleted at once.
+const SPEND_TRIMMED: i64 = 20_000;
 /// How long the number of a writer's last batch is kept: longer than any process retries one.
 const BATCH_US: i64 = 40 * 86_400 * 1_000_000;
 /// How long other processes are asked to give back.
@@ -270,12 +280,12 @@ fn write_hold(
     Ok(Hold { held, others })
 }
 
-/// What changed after the write `after`, in periods from `since` on.
+/// What changed after the write `after`.
 fn news(
     transaction: &Transaction<'_>,
     holder: i64,
     after: i64,
-    since: i64,
+    since: Since,
 ) -> Result<SpendNews, StoreError> {
     let is_holder = is_holder(transaction, holder)?;
     let rev = transaction.int("SELECT spend_rev FROM state", &[])?.unwrap_or(0);
@@ -287,7 +297,7 @@ fn news(
         return Ok(SpendNews { is_holder, rev, changed: Vec::new(), wanted });
     }
     let mut sums: BTreeMap<SpendKey, OthersSpend> = BTreeMap::new();
-    transaction.each(CHANGED, &params![after, since, holder], &mut |row| {
+    transaction.each(CHANGED, &params![after, since.month, holder, since.day], &mut |row| {
         let mut columns = Columns::new(row);
         let sum = sums.entry(columns.two()?).or_default();
         let mut add = |to: &mut NanoUsd| -> Result<(), StoreError> {
@@ -305,8 +315,9 @@ fn news(
 /// budget.
 const CHANGED: &str = "
     WITH changed AS (
-      SELECT subject, period FROM spend WHERE rev > ?1 AND period >= ?2
-      UNION SELECT subject, period FROM holds WHERE rev > ?1 AND period >= ?2 AND holder <> ?3)
+      SELECT subject, period FROM spend WHERE rev > ?1 AND (period = ?2 OR period >= ?4)
+      UNION SELECT subject, period FROM holds
+        WHERE rev > ?1 AND (period = ?2 OR period >= ?4) AND holder <> ?3)
     SELECT subject, period, spent, estimated, 0, 0 FROM changed
       JOIN spend USING (subject, period)
     UNION ALL

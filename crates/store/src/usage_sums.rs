@@ -186,6 +186,16 @@ impl UsageInterval {
 const SUM_MOST: i64 = 1 << 53;
 
 impl Store {
+    /// Adds usage to the sums by day.
+    pub async fn write_usage(&self, usage: impl Into<UsageBatch>) -> Result<(), StoreError> {
+        let batch = usage.into();
+        self.write(move |transaction| match batch.is_new(transaction)? {
+            true => write_days(transaction, &batch.sums),
+            false => Ok(()),
+        })
+        .await
+    }
+
     /// Adds usage to the sums by hour and by five minutes.
     pub async fn write_recent_usage(&self, usage: impl Into<UsageBatch>) -> Result<(), StoreError> {
         let batch = usage.into();

@@ -183,15 +183,16 @@ impl Demand {
 pub(super) struct Account {
     budget: Budget,
     now: PeriodSpend,
-    /// The previous period, until its last request has ended and is stored.
-    before: Option<PeriodSpend>,
+    /// Earlier periods, until their last request has ended and is stored; and those of the other
+    /// kind, as the budget may be changed back.
+    before: Vec<PeriodSpend>,
     demand: Demand,
 }
 
 impl Account {
     pub(super) fn open(budget: Budget, at: Timestamp, known: KnownSpend) -> Self {
         let now = PeriodSpend::new(period(budget.per, at), known);
-        Account { budget, now, before: None, demand: Demand::default() }
+        Account { budget, now, before: Vec::new(), demand: Demand::default() }
     }
 
     /// Changes the amount of the budget. `false` if the new budget has another kind of period.
@@ -211,11 +212,12 @@ impl Account {
     ) {
         self.budget = budget;
         let next = period(budget.per, at);
-        match self.before.as_mut().filter(|before| before.period == next) {
-            // The budget is changed back.
-            Some(before) => std::mem::swap(&mut self.now, before),
-            None => self.begin(PeriodSpend::new(next, known(next))),
-        }
+        let before = self.before.iter().position(|before| before.period == next);
+        let next = match before.map(|at| self.before.swap_remove(at)) {
+            Some(before) => before,
+            None => PeriodSpend::new(next, known(next)),
+        };
+        self.begin(next);
     }
 
     /// Moves on to the period of `at`; never back, so that no day counts twice.
@@ -227,15 +229,13 @@ impl Account {
     }
 
     fn begin(&mut self, next: PeriodSpend) {
-        let before = std::mem::replace(&mut self.now, next);
-        let is_changed = is_of_months(before.period) != is_of_months(next.period);
-        self.before = (is_changed || !before.is_done()).then_some(before);
+        self.before.push(std::mem::replace(&mut self.now, next));
         self.demand = Demand::default();
     }
 
-    /// The spend in the current period.
-    pub(super) fn known(&self) -> (Period, KnownSpend) {
-        (self.now.period, self.now.known)
+    /// The spend in each period.
+    pub(super) fn known(&self) -> impl Iterator<Item = (Period, KnownSpend)> {
+        std::iter::once(&self.now).chain(&self.before).map(|one| (one.period, one.known))
     }
 
     /// Notes what others spent and hold in a period. `false` if the account is not in that period.
@@ -347,12 +347,12 @@ impl Account {
 
     /// Whether nothing is reserved.
     pub(super) fn is_idle(&self) -> bool {
-        self.now.reserved == 0 && self.before.is_none_or(|before| before.reserved == 0)
+        self.now.reserved == 0 && self.before.iter().all(|before| before.reserved == 0)
     }
 
     /// Whether nothing is held and all spend is stored.
     pub(super) fn is_done(&self) -> bool {
-        self.now.is_done() && self.before.is_none_or(|before| before.is_done())
+        self.now.is_done() && self.before.iter().all(PeriodSpend::is_done)
     }
 
     /// Shrinks the next hold to what is reserved, because another process found no room.
@@ -363,9 +363,7 @@ impl Account {
     /// The writes that the store needs now.
     pub(super) fn writes(&mut self, at: Timestamp) -> Vec<HoldWrite> {
         let is_of_months_now = is_of_months(self.now.period);
-        self.before = self
-            .before
-            .filter(|before| is_of_months(before.period) != is_of_months_now || !before.is_done());
+        self.before.retain(|one| is_of_months(one.period) != is_of_months_now || !one.is_done());
         let PeriodSpend { reserved, known, .. } = self.now;
         let demand = &mut self.demand;
         demand.turn(at, known.own.spent);
@@ -373,7 +371,7 @@ impl Account {
         let held = lacking.max(demand.present).max(demand.before);
         let limit = known.own.spent.saturating_add(held);
         let budget = self.budget.nano;
-        let before = self.before.as_mut().and_then(|before| before.write(before.used(), budget));
+        let before = self.before.iter_mut().filter_map(|one| one.write(one.used(), budget));
         self.now.write(limit, budget).into_iter().chain(before).collect()
     }
 

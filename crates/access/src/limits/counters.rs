@@ -70,8 +70,6 @@ impl SubjectCounters {
         if account.follow(budget) {
             return account.turn(now, recall);
         }
-        let (before, spend) = account.known();
-        known.insert((draw.subject.clone(), before), spend);
         account.change(budget, now, recall);
     }
 

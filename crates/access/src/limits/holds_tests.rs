@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::tests::{World, at, day};
+use super::tests::{ALL, World, at, day};
 use super::*;
 use rerouter_store::{KeyRow, Limits, OthersSpend};
 
@@ -112,6 +112,23 @@ impl Run {
     fn settle(&mut self, which: usize, spent: NanoUsd) {
         let Open { gateway, by, day, permit, .. } = self.open.swap_remove(which);
         permit.settle(None, Some(spent), false);
+        self.billed(gateway, by, day, spent);
+    }
+
+    /// Drops a request as a panic does. Once it was sent, it costs its reserve.
+    fn cut(&mut self, which: usize, is_sent: bool) {
+        let amount = self.open[which].amount;
+        match is_sent {
+            true => {
+                self.open[which].permit.mark_sent();
+                let Open { gateway, by, day, .. } = self.open.swap_remove(which);
+                self.billed(gateway, by, day, amount);
+            }
+            false => drop(self.open.swap_remove(which)),
+        }
+    }
+
+    fn billed(&mut self, gateway: usize, by: usize, day: i64, spent: NanoUsd) {
         self.truth(by, day).for_each(|truth| truth.billed += spent);
         for key in 0..=by {
             *self.settled[gateway].entry((key, day)).or_default() += spent;
@@ -134,7 +151,9 @@ impl Run {
         self.crashed = true;
         self.start(gateway).await;
         // The others are taken for dead too, and go on.
-        self.gateways[gateway].draw_alone(&self.world.store).await.unwrap();
+        self.gateways[gateway].draw_alone();
+        let ended = self.gateways[gateway].write(&self.world.store, self.now()).await;
+        assert!(ended.is_ok(), "{ended:?}");
         self.gateways[gateway].set_shared(self.gateways.len() > 1);
     }
 
@@ -154,7 +173,7 @@ impl Run {
     }
 
     async fn stored(&self) -> HashMap<(usize, i64), OthersSpend> {
-        let all = self.world.store.spend_news(0, -1).await.unwrap().changed;
+        let all = self.world.store.spend_news(0, -1, ALL).await.unwrap().changed;
         let key_of = |id: &str| self.keys.iter().position(|key| key.id.as_str() == id).unwrap();
         all.into_iter().map(|((subject, day), sums)| ((key_of(&subject), day), sums)).collect()
     }
@@ -183,7 +202,7 @@ impl Run {
                 let spent = self.open[which].amount.min(amount);
                 self.settle(which, spent);
             }
-            9 if under_way > 0 => drop(self.open.swap_remove(which % under_way)),
+            9 if under_way > 0 => self.cut(which % under_way, amount % 2 == 0),
             10..=12 => self.write(gateway).await,
             13 => {
                 faults.fail_writes(1);
@@ -299,4 +318,32 @@ async fn crashes_without_a_request_cost_nothing_and_with_one_at_most_its_reserve
     }
     run.crash(0).await;
     assert_eq!(run.stored().await[&(0, super::day(at(0)))], OthersSpend { spent: 11, ..sums });
+}
+
+#[tokio::test]
+async fn what_runs_at_the_end_of_a_process_is_lost_and_not_forgotten() {
+    let mut run = Run::new(1).await;
+    run.reserve(0, 0, Reserve::exactly(50)).await;
+    run.settle(0, 7);
+    run.reserve(0, 0, Reserve::exactly(60)).await;
+    run.gateways[0].stop();
+    run.reserve(0, 0, Reserve::exactly(5)).await;
+    assert_eq!(run.open.len(), 1, "no request spends a budget once the process ends");
+    run.gateways[0].close(&run.world.store).await.unwrap();
+    let sums = run.stored().await[&(0, super::day(at(0)))];
+    assert_eq!((sums.spent, sums.held, sums.lost), (7, 0, 60));
+}
+
+#[tokio::test]
+async fn a_process_that_comes_back_after_a_settlement_adds_at_most_what_it_held() {
+    let mut run = Run::new(2).await;
+    run.reserve(0, 0, Reserve::exactly(60)).await;
+    run.world.store.end_other_holders(run.gateways[1].holder).await.unwrap();
+    let key = (run.keys[0].id.to_string(), super::day(at(0)));
+    assert!(run.world.store.settle_lost(key, 40).await.unwrap());
+    run.write(0).await;
+    run.settle(0, 50);
+    run.write(0).await;
+    let sums = run.stored().await[&(0, super::day(at(0)))];
+    assert_eq!((sums.spent, sums.lost), (90, 0));
 }

@@ -17,9 +17,7 @@ use super::counters::{SubjectEntry, recall};
 use super::draw::Subject;
 use super::pending::lock;
 use rerouter_base::id::UserId;
-use rerouter_store::{
-    HoldWrite, Per, SpendNews, Store, StoreError, UsageBatch, UsageKey, UsageSums,
-};
+use rerouter_store::{HoldWrite, Per, Since, SpendNews, Store, StoreError, UsageKey, UsageSums};
 
 /// Seconds between two writes of usage by hour and by five minutes. A crash may lose the usage of
 /// this time.
@@ -36,19 +34,22 @@ pub fn day(at: Timestamp) -> i64 {
     period(Per::Day, at)
 }
 
+/// The periods of budgets that count. Requests of yesterday may still be running.
+fn since(now: Timestamp) -> Since {
+    let yesterday = now.checked_sub(Duration::from_secs(86_400)).map_or(0, day);
+    Since { month: period(Per::Month, now), day: yesterday }
+}
+
 impl Limiter {
     /// Loads what is spent and held of all budgets. Call it once, before the first request.
     pub async fn open(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let shared = store.is_shared() || store.has_predecessor();
         self.shared.store(shared, Ordering::Relaxed);
-        let news = match store.open_holder(self.holder, period(Per::Month, now)).await {
-            Ok(news) => news,
-            Err(error) => {
-                // Traffic without a budget does not wait for a disk.
-                warn!("budgets cannot be spent until the store can be written: {error}");
-                store.spend_news(self.holder, -1).await?
-            }
-        };
+        if let Err(error) = store.open_holder(self.holder).await {
+            // Traffic without a budget does not wait for a disk.
+            warn!("budgets cannot be spent until the store can be written: {error}");
+        }
+        let news = store.spend_news(self.holder, -1, since(now)).await?;
         self.learn(store, news, now);
         Ok(())
     }
@@ -58,20 +59,19 @@ impl Limiter {
         self.shared.store(shared, Ordering::Relaxed);
     }
 
-    /// Call it when no other process uses the budgets any more.
-    pub async fn draw_alone(&self, store: &Store) -> Result<(), StoreError> {
-        if !store.is_shared() {
-            store.end_other_holders(self.holder).await?;
-            self.set_shared(false);
-        }
-        Ok(())
+    /// Notes that no other process of this data directory uses the budgets any more. The next round
+    /// of writes ends the others.
+    pub fn draw_alone(&self) {
+        self.is_alone.store(true, Ordering::Relaxed);
     }
 
     /// Reads what others spent and hold, after a change in the store. If the store cannot be read
     /// now, the next round does it.
     pub async fn refresh(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         self.is_stale.store(true, Ordering::Relaxed);
-        let news = store.spend_news(self.holder, self.rev.load(Ordering::Relaxed)).await?;
+        let _turn = self.writing.lock().await;
+        let after = self.rev.load(Ordering::Relaxed);
+        let news = store.spend_news(self.holder, after, since(now)).await?;
         self.is_stale.store(false, Ordering::Relaxed);
         self.learn(store, news, now);
         Ok(())
@@ -90,19 +90,34 @@ impl Limiter {
 
     /// Writes usage, spend and holds. Requests can draw on the holds from then on.
     pub async fn write(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let written = self.round(store, now, true).await;
-        self.failing.store(written.is_err(), Ordering::Release);
-        written
+        // Neither usage nor holds wait for the other.
+        let held = self.write_queued(store, now, true).await;
+        self.keep_days(store, None).await?;
+        if now.as_second() >= self.recent_due.load(Ordering::Relaxed) {
+            self.keep_recent(store, None).await?;
+            let next = now.as_second().saturating_add(USAGE_RECENT_INTERVAL_S);
+            self.recent_due.store(next, Ordering::Relaxed);
+        }
+        held
     }
 
     /// Writes the holds that requests wait for.
     pub async fn write_waited_for(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let written = self.round(store, now, false).await;
-        self.failing.store(written.is_err(), Ordering::Release);
-        written
+        self.write_queued(store, now, false).await
     }
 
-    async fn round(&self, store: &Store, now: Timestamp, all: bool) -> Result<(), StoreError> {
+    /// Writes the budgets that are queued: all, or only those for which requests wait.
+    async fn write_queued(
+        &self,
+        store: &Store,
+        now: Timestamp,
+        all: bool,
+    ) -> Result<(), StoreError> {
+        if all && self.is_alone.load(Ordering::Relaxed) && !store.is_shared() {
+            store.end_other_holders(self.holder).await?;
+            self.is_alone.store(false, Ordering::Relaxed);
+            self.set_shared(false);
+        }
         if all && (self.is_shared() || self.is_stale.load(Ordering::Relaxed)) {
             self.refresh(store, now).await?;
         }
@@ -110,19 +125,10 @@ impl Limiter {
             self.revive(store, now).await?;
         }
         // Only what is queued now: later entries are for the next round.
-        let usage = if all { lock(&self.pending).batches() } else { 0 };
-        let rounds = self.queue.len(all).div_ceil(USAGE_WRITE_ROWS).max(usage);
-        for _ in 0..rounds {
+        for _ in 0..self.queue.len(all).div_ceil(USAGE_WRITE_ROWS) {
             let _turn = self.writing.lock().await;
             let subjects = self.queue.take(USAGE_WRITE_ROWS, all);
-            let batch = if all { lock(&self.pending).take(None) } else { None };
-            self.write_budgets(store, now, subjects, batch).await?;
-        }
-        if now.as_second() >= self.recent_due.load(Ordering::Relaxed) && all {
-            let _turn = self.writing.lock().await;
-            self.keep_recent(store, None).await?;
-            let next = now.as_second().saturating_add(USAGE_RECENT_INTERVAL_S);
-            self.recent_due.store(next, Ordering::Relaxed);
+            self.write_budgets(store, now, subjects).await?;
         }
         Ok(())
     }
@@ -160,20 +166,21 @@ impl Limiter {
                 self.queue.note(entry.key());
             }
         }
-        let news = store.open_holder(self.holder, period(Per::Month, now)).await?;
+        let opened = store.open_holder(self.holder).await;
+        self.failing.store(opened.is_err(), Ordering::Release);
+        opened?;
+        let news = store.spend_news(self.holder, -1, since(now)).await?;
         info!("budgets can be spent again, and holds are written anew");
         self.learn(store, news, now);
         Ok(())
     }
 
-    /// Writes the holds that these budgets need, with usage, in one transaction. The caller holds
-    /// `writing`.
+    /// Writes the holds that these budgets need, in one transaction. The caller holds `writing`.
     async fn write_budgets(
         &self,
         store: &Store,
         now: Timestamp,
         subjects: Vec<Subject>,
-        batch: Option<UsageBatch>,
     ) -> Result<(), StoreError> {
         let mut writes = Vec::new();
         for subject in subjects.iter().filter(|_| !self.is_closed()) {
@@ -187,35 +194,25 @@ impl Limiter {
                 }
             });
         }
-        self.write_holds(store, writes, batch).await
+        self.write_holds(store, writes).await
     }
 
-    /// Writes holds, with usage, in one transaction. Without an acknowledgement they are written
-    /// again.
+    /// Writes holds in one transaction. Without an acknowledgement they are written again.
     async fn write_holds(
         &self,
         store: &Store,
         mut writes: Vec<(Subject, HoldWrite)>,
-        batch: Option<UsageBatch>,
     ) -> Result<(), StoreError> {
-        if batch.is_none() && writes.is_empty() {
+        if writes.is_empty() {
             return Ok(());
         }
         for (subject, write) in &mut writes {
             write.key.0 = subject.as_str().to_owned();
         }
         let holds = writes.iter().map(|(_, write)| write.clone()).collect();
-        let kept = store.write_spend(self.holder, holds, batch.clone().unwrap_or_default()).await;
-        let is_kept = matches!(kept, Ok(Some(_)));
-        match batch {
-            Some(batch) if !is_kept => lock(&self.pending).take_back(batch),
-            Some(batch) => {
-                let mut recent = lock(&self.recent);
-                batch.sums.into_iter().for_each(|(key, sums)| recent.add(key, &sums));
-            }
-            None => {}
-        }
-        let Some(held) = kept? else {
+        let held = store.write_holds(self.holder, holds).await;
+        self.failing.store(held.is_err(), Ordering::Release);
+        let Some(held) = held? else {
             self.is_holder.store(false, Ordering::Relaxed);
             self.may_draw_until.store(i64::MIN, Ordering::Release);
             return Ok(());
@@ -250,20 +247,26 @@ impl Limiter {
         store: &Store,
         user: Option<&UserId>,
     ) -> Result<(), StoreError> {
-        for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
-            // Locked even if no batch waits: another task may be writing one.
-            let _turn = self.writing.lock().await;
-            let Some(batch) = lock(&self.pending).take(user) else { break };
-            self.write_holds(store, Vec::new(), Some(batch)).await?;
-        }
-        let _turn = self.writing.lock().await;
+        self.keep_days(store, user).await?;
         self.keep_recent(store, user).await
+    }
+
+    /// Lets no request spend a budget any more.
+    pub fn stop(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     /// Writes what was spent and gives back what is held. No budget can be spent after it.
     pub async fn close(&self, store: &Store) -> Result<(), StoreError> {
+        self.stop();
+        let held = self.end_holds(store).await;
+        self.keep_days(store, None).await?;
+        self.keep_recent(store, None).await?;
+        held
+    }
+
+    async fn end_holds(&self, store: &Store) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
-        self.closed.store(true, Ordering::Release);
         let mut last = Vec::new();
         for entry in &self.counted {
             let writes = entry.value().counts().account.as_mut().map(Account::last_writes);
@@ -272,29 +275,40 @@ impl Limiter {
         // A failed chunk does not make the others wrong.
         let mut failed = None;
         for some in last.chunks(USAGE_WRITE_ROWS) {
-            failed = self.write_holds(store, some.to_vec(), None).await.err().or(failed);
+            failed = self.write_holds(store, some.to_vec()).await.err().or(failed);
         }
         if !self.is_holder.load(Ordering::Relaxed) {
             // Others took this process for dead: its last sums need its registration again.
-            failed = store.open_holder(self.holder, i64::MAX).await.err();
+            failed = store.open_holder(self.holder).await.err();
             for some in last.chunks(USAGE_WRITE_ROWS) {
-                failed = self.write_holds(store, some.to_vec(), None).await.err().or(failed);
+                failed = self.write_holds(store, some.to_vec()).await.err().or(failed);
             }
         }
-        if failed.is_none() {
-            failed = store.close_holder(self.holder).await.err();
+        match failed {
+            Some(error) => Err(error),
+            None => store.close_holder(self.holder).await,
         }
-        loop {
-            let Some(batch) = lock(&self.pending).take(None) else { break };
-            self.write_holds(store, Vec::new(), Some(batch)).await?;
-        }
-        self.keep_recent(store, None).await?;
-        failed.map_or(Ok(()), Err)
     }
 
-    /// Writes usage that is not stored by hour and by five minutes yet, of one user or of all. The
-    /// caller holds `writing`.
+    /// Writes usage by day, of one user or of all.
+    async fn keep_days(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
+        // Locked even if no batch waits: another task may be writing one.
+        let _turn = self.keeping.lock().await;
+        for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
+            let Some(batch) = lock(&self.pending).take(user) else { break };
+            if let Err(error) = store.write_usage(batch.clone()).await {
+                lock(&self.pending).take_back(batch);
+                return Err(error);
+            }
+            let mut recent = lock(&self.recent);
+            batch.sums.into_iter().for_each(|(key, sums)| recent.add(key, &sums));
+        }
+        Ok(())
+    }
+
+    /// Writes usage that is not stored by hour and by five minutes yet, of one user or of all.
     async fn keep_recent(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
+        let _turn = self.keeping.lock().await;
         for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
             let Some(batch) = lock(&self.recent).take(user) else { break };
             let kept = store.write_recent_usage(batch.clone()).await;
@@ -313,8 +327,8 @@ impl Limiter {
         for subject in all {
             self.counted.remove_if(&subject, |_, counted| self.may_forget(&subject, counted, now));
         }
-        let month = period(Per::Month, now);
-        self.known.retain(|(_, period), _| *period >= month);
+        let Since { month, day } = since(now);
+        self.known.retain(|(_, period), _| *period == month || *period >= day);
     }
 
     /// Whether a subject is idle. Its spend is kept. Call it while nobody can get the counters.
@@ -327,24 +341,18 @@ impl Limiter {
         counts.fill(now);
         let idle = counts.is_idle();
         if let Some(account) = counts.account.as_ref().filter(|_| idle) {
-            self.remember(subject, account);
+            for (period, known) in account.known() {
+                self.known.insert((subject.clone(), period), known);
+            }
         }
         idle
-    }
-
-    /// Keeps the spend of a budget whose account is dropped.
-    pub(super) fn remember(&self, subject: &Subject, account: &Account) {
-        let (period, known) = account.known();
-        self.known.insert((subject.clone(), period), known);
     }
 
     /// Deletes usage and spend that no query can ask for any more.
     pub async fn trim(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let oldest =
             now.checked_sub(Duration::from_secs(86_400 * USAGE_DAYS.unsigned_abs())).map_or(0, day);
-        // Requests of yesterday may still be running.
-        let yesterday = now.checked_sub(Duration::from_secs(86_400)).map_or(0, day);
-        store.trim_spend(period(Per::Month, now), yesterday, oldest).await?;
+        store.trim_spend(since(now), oldest).await?;
         store.trim_recent_usage(now, USAGE_HOURS_KEPT, USAGE_MINUTES_KEPT).await
     }
 }

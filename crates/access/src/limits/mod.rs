@@ -4,8 +4,9 @@
 //!
 //! [`Limiter::admit`] returns a [`LimitPermit`] before the decision, [`Limiter::reserve`] adds the
 //! money after it, and [`LimitPermit::settle`] replaces what was reserved by what was used. A
-//! permit that is released or dropped gives everything back, so a refused request uses up nothing.
-//! None of these waits for the store or holds a lock across an await. The caller passes the time.
+//! permit that is released, or dropped before a provider was asked, gives everything back, so a
+//! refused request uses up nothing. None of these waits for the store or holds a lock across an
+//! await. The caller passes the time.
 //!
 //! # What may go beyond a budget
 //!
@@ -75,6 +76,8 @@ pub struct Limiter {
     shared: AtomicBool,
     /// Whether the store knows this process.
     is_holder: AtomicBool,
+    /// Whether the other processes of this data directory are still to be ended in the store.
+    is_alone: AtomicBool,
     /// Whether a change in the store is still to be read.
     is_stale: AtomicBool,
     /// When holds are not valid any more, in microseconds since the epoch.
@@ -86,8 +89,10 @@ pub struct Limiter {
     recent: Mutex<Pending>,
     /// When `recent` is written next, in seconds since the epoch.
     recent_due: AtomicI64,
-    /// Held while a batch is written to the store.
+    /// Held while holds are written, or what others hold is read.
     writing: tokio::sync::Mutex<()>,
+    /// Held while usage is written.
+    keeping: tokio::sync::Mutex<()>,
     queue: Arc<WriteQueue>,
     closed: AtomicBool,
     /// Whether the store failed when holds were last to be written.
@@ -102,6 +107,7 @@ impl Default for Limiter {
             holder: Random::System.next_u64().cast_signed(),
             shared: AtomicBool::default(),
             is_holder: AtomicBool::default(),
+            is_alone: AtomicBool::default(),
             is_stale: AtomicBool::default(),
             may_draw_until: AtomicI64::new(i64::MIN),
             rev: AtomicI64::default(),
@@ -109,6 +115,7 @@ impl Default for Limiter {
             recent: Mutex::default(),
             recent_due: AtomicI64::default(),
             writing: tokio::sync::Mutex::default(),
+            keeping: tokio::sync::Mutex::default(),
             queue: Arc::default(),
             closed: AtomicBool::default(),
             failing: AtomicBool::default(),
@@ -136,6 +143,7 @@ pub struct LimitPermit {
     awaited: Option<Arc<SubjectEntry>>,
     /// The amount that the budgets know this request to wait for.
     lacking: NanoUsd,
+    is_sent: bool,
 }
 
 /// One of the concurrent requests. It is free again when dropped, which may be before the permit
@@ -179,7 +187,7 @@ impl Limiter {
         drop(all);
         let slot =
             Some(ConcurrencySlot(held.iter().map(|held| Arc::clone(&held.counted)).collect()));
-        Ok(LimitPermit { slot, held, tokens, remaining, awaited: None, lacking: 0 })
+        Ok(LimitPermit { slot, held, tokens, remaining, awaited: None, lacking: 0, is_sent: false })
     }
 
     /// Whether any request could be admitted. If not, the body of this one need not be read.
@@ -310,6 +318,12 @@ impl LimitPermit {
         self.slot.take()
     }
 
+    /// Notes that a provider may bill the request from now on. If the permit is dropped, its
+    /// reserve counts as spent.
+    pub fn mark_sent(&mut self) {
+        self.is_sent = true;
+    }
+
     /// Ends the request: `tokens` and `cost` replace what was reserved. `None` leaves the reserve
     /// as used. `estimated`: the bill is unknown.
     pub fn settle(mut self, tokens: Option<u64>, cost: Option<NanoUsd>, estimated: bool) {
@@ -350,8 +364,10 @@ impl LimitPermit {
 
 impl Drop for LimitPermit {
     fn drop(&mut self) {
-        if !self.held.is_empty() {
-            self.end(false, 0, Some(0), false);
+        match self.is_sent {
+            _ if self.held.is_empty() => {}
+            true => self.end(true, self.tokens, None, true),
+            false => self.end(false, 0, Some(0), false),
         }
     }
 }

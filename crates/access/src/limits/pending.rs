@@ -43,14 +43,8 @@ impl Pending {
         }
     }
 
-    /// Number of waiting batches.
-    pub(super) fn batches(&self) -> usize {
-        let new = self.sums.len().div_ceil(USAGE_WRITE_ROWS);
-        new + usize::from(self.returned.is_some())
-    }
-
     /// Takes the next batch: the one that was not acknowledged, or sums of one user or of all
-    /// users. The caller holds `writing`.
+    /// users. The caller holds `keeping`.
     pub(super) fn take(&mut self, user: Option<&UserId>) -> Option<UsageBatch> {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {

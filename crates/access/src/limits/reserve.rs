@@ -60,8 +60,11 @@ impl Limiter {
         let lacking = if waits { wanted.most } else { 0 };
         let lacked = std::mem::replace(&mut permit.lacking, lacking);
         for (counts, held) in all.iter_mut().zip(&permit.held) {
+            // The budget may be gone since the request began to wait.
+            if let Some(account) = &mut counts.account {
+                account.lacks_no_more(lacked);
+            }
             let Some(account) = counts.account() else { continue };
-            account.lacks_no_more(lacked);
             account.lacks(lacking);
             if waits {
                 // All budgets of the request are queued, so that one write covers them.
@@ -103,7 +106,7 @@ impl Limiter {
                 Err(refused) if permit.awaits_hold() => refused,
                 done => return done,
             };
-            if self.failing.load(Ordering::Acquire) {
+            if self.failing.load(Ordering::Acquire) || self.is_closed() {
                 return Err(Box::new(not_held()));
             }
             if Instant::now() >= until {

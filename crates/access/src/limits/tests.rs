@@ -14,9 +14,12 @@ use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::secret::SecretBytes;
 use rerouter_store::fixtures;
 use rerouter_store::{
-    Budget, DataDir, Faults, KeyRow, LimitOwner, Limits, Opening, Per, Store, UsageColumn,
+    Budget, DataDir, Faults, KeyRow, LimitOwner, Limits, Opening, Per, Since, Store, UsageColumn,
     UsageKey, UsageQuery, UsageSums, UserRow,
 };
+
+/// All periods.
+pub(super) const ALL: Since = Since { month: 0, day: 0 };
 
 pub(super) fn at(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(1_764_000_000_000_000 + micros).unwrap()
@@ -275,7 +278,7 @@ async fn a_request_that_ends_on_the_next_day_counts_on_the_day_before() {
     late.settle(None, Some(800), false);
     early.settle(None, Some(3), false);
     limiter.write(&world.store, midnight).await.unwrap();
-    let sums = world.store.spend_news(0, -1).await.unwrap().changed;
+    let sums = world.store.spend_news(0, -1, ALL).await.unwrap().changed;
     let spent: Vec<_> = sums.iter().map(|((_, day), sums)| (*day, sums.spent)).collect();
     assert_eq!(spent, [(20_251_124, 800), (20_251_125, 3)]);
 }
@@ -299,6 +302,22 @@ async fn a_budget_that_is_changed_back_has_what_was_spent_meanwhile() {
     limiter.write(&world.store, at(0)).await.unwrap();
     let spent = |per| limiter.remaining(&of(per), at(0)).money.unwrap().spent;
     assert_eq!((spent(Per::Day), spent(Per::Month), spent(Per::Day)), (3, 300, 3));
+    // A day that ends while the budget is one a month: its last request counts, also later.
+    let running = pay(&limiter, &world, &of(Per::Day), Reserve::exactly(10)).await.unwrap();
+    limiter.remaining(&of(Per::Month), at(0));
+    let tomorrow = at(12 * 3_600_000_000);
+    let budget = |per, now| limiter.remaining(&of(per), now).money.unwrap().spent;
+    assert_eq!((budget(Per::Day, tomorrow), budget(Per::Month, tomorrow)), (0, 300));
+    running.settle(None, Some(4), false);
+    for now in [tomorrow, at(13 * 3_600_000_000), at(14 * 3_600_000_000)] {
+        limiter.write(&world.store, now).await.unwrap();
+        limiter.sweep(now);
+    }
+    assert_eq!(limiter.subjects(), 0);
+    assert_eq!((budget(Per::Month, tomorrow), budget(Per::Day, tomorrow)), (300, 0));
+    let sums = world.store.spend_news(0, -1, ALL).await.unwrap().changed;
+    let spent: Vec<_> = sums.iter().map(|((_, period), sums)| (*period, sums.spent)).collect();
+    assert_eq!(spent, [(20_251_100, 300), (20_251_124, 7)]);
 }
 
 #[tokio::test]
@@ -325,7 +344,7 @@ async fn idle_subjects_are_forgotten_and_budgets_are_not() {
     let permit = pay(&limiter, &world, &draws[1], Reserve::exactly(10)).await.unwrap();
     permit.settle(None, Some(5), false);
     limiter.write(&world.store, at(70_000_000)).await.unwrap();
-    assert_eq!(world.store.spend_news(0, -1).await.unwrap().changed[0].1.spent, 12);
+    assert_eq!(world.store.spend_news(0, -1, ALL).await.unwrap().changed[0].1.spent, 12);
 }
 
 /// Threads that take in requests, beside one that sweeps and one that writes: nobody waits for

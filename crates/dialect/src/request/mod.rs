@@ -20,7 +20,7 @@ use member_names::MemberNames;
 use model_request::{RequestBuilder, RequestRules};
 use rerouter_base::error::Error;
 
-pub use model_request::ModelRequest;
+pub use model_request::{Ceiling, ModelRequest};
 pub use system_text::system_text;
 
 /// Members that hold the prompt, or a part of it, at some endpoint.

@@ -165,6 +165,11 @@ impl StreamTally {
         })
     }
 
+    /// Whether the provider has told the tokens of the prompt.
+    pub fn is_prompt_told(&self) -> bool {
+        self.counts.usage.is_some_and(|told| told.whole_prompt().is_some())
+    }
+
     /// Bytes of text that were relayed.
     #[cfg(test)]
     pub(crate) fn content_bytes(&self) -> u64 {

@@ -26,9 +26,10 @@ pub(super) async fn drained(app: &App) {
         true => connections_ended(app).await,
         false => app.drain(),
     }
-    while app.requests_under_way() > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    requests_ended(app).await;
+    // A request that comes from now on spends no budget, as nobody would store what it costs.
+    app.limits.stop();
+    requests_ended(app).await;
     let captured = async {
         app.captures.flush().await;
         if let Err(error) = app.archive.close().await {
@@ -60,6 +61,12 @@ pub(super) async fn drained(app: &App) {
     }
     // A store that hangs must not delay the exit.
     let _late = tokio::time::timeout(SHUTDOWN_WRITE_TIME, checkpoints::checkpoint(app)).await;
+}
+
+async fn requests_ended(app: &App) {
+    while app.requests_under_way() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Waits until each connection has ended, with its next answer or after a short silence.

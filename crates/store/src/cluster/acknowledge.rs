@@ -218,6 +218,8 @@ impl Acknowledger {
         for (id, renewals) in dead {
             let name = others.iter().find(|other| other.id == id).map(|other| other.name.clone());
             let delete = move |transaction: &Transaction<'_>| {
+                // First the row that all writes of spend lock, so that no two of them deadlock.
+                holders::next_rev(transaction)?;
                 let is_deleted = peers::delete_dead(transaction, &id, renewals)?;
                 holders::end_dead_holders(transaction).map(|()| is_deleted)
             };

@@ -143,10 +143,10 @@ async fn a_batch_of_usage_that_is_written_again_counts_once() {
         [(1, batch(7, 1, 1)), (3, batch(7, 2, 2)), (7, batch(8, 1, 4)), (15, batch(7, 3, 8))]
     {
         faults.lose_answers(1);
-        store.write_spend(0, Vec::new(), batch.clone()).await.unwrap_err();
+        store.write_usage(batch.clone()).await.unwrap_err();
         faults.fail_writes(1);
-        store.write_spend(0, Vec::new(), batch.clone()).await.unwrap_err();
-        store.write_spend(0, Vec::new(), batch.clone()).await.unwrap();
+        store.write_usage(batch.clone()).await.unwrap_err();
+        store.write_usage(batch.clone()).await.unwrap();
         assert_eq!(total(UsageInterval::Day).await, wanted);
         // The sums by hour are batches of another writer.
         let number = batch.number.map(|number| BatchNumber { writer: -number.writer, ..number });
@@ -161,7 +161,7 @@ async fn a_batch_of_usage_that_is_written_again_counts_once() {
     // The numbers of processes that ended long ago are deleted.
     let old = "UPDATE usage_batches SET at = at - 41 * 86400000000::bigint WHERE writer <> 7";
     servers::run(&bed.url, old).await;
-    store.trim_spend(0, 0, 0).await.unwrap();
+    store.trim_spend(crate::Since::default(), 0).await.unwrap();
     assert_eq!(servers::run(&bed.url, "SELECT writer FROM usage_batches").await, ["7"]);
 }
 
@@ -171,12 +171,12 @@ async fn a_hold_whose_answer_was_lost_is_held_once() {
     let faults = Faults::default();
     let store = bed.open().await.with_faults(faults.clone());
     for holder in [1, 2] {
-        store.open_holder(holder, 0).await.unwrap();
+        store.open_holder(holder).await.unwrap();
     }
     let write = async |holder, spent, held, least| {
         let key = ("key_1".to_owned(), 20_261_101);
         let hold = HoldWrite { key, spent, estimated: 0, held, least, budget: 100 };
-        let written = store.write_spend(holder, vec![hold], Vec::new()).await?.unwrap();
+        let written = store.write_holds(holder, vec![hold]).await?.unwrap();
         Ok::<_, StoreError>((written[0].held, written[0].others.total()))
     };
     faults.lose_answers(2);
@@ -189,6 +189,7 @@ async fn a_hold_whose_answer_was_lost_is_held_once() {
     faults.lose_answers(1);
     write(1, 10, 5, 5).await.unwrap_err();
     assert_eq!(write(2, 0, 90, 5).await.unwrap(), (85, 15));
+    write(1, 10, 0, 0).await.unwrap();
     faults.lose_answers(1);
     store.close_holder(1).await.unwrap_err();
     store.close_holder(1).await.unwrap();

@@ -111,7 +111,7 @@ macro_rules! suite {
             }
             usage {
                 a_sum_stops_at_its_bound
-                holds_are_written_with_usage_or_not_at_all
+                holds_are_written_all_or_none
                 all_that_hold_of_a_budget_hold_no_more_than_it
                 usage_is_summed_by_any_columns
                 usage_is_summed_by_hour_and_by_five_minutes

@@ -59,7 +59,7 @@ pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
             (usage_of("2026-11-02", "usr_Bob", "openai/gpt-5", false), 8),
         ];
         let usage = usage.map(|(key, requests)| (key, sums(requests)));
-        store.write_spend(0, Vec::new(), usage.to_vec()).await.unwrap();
+        store.write_usage(usage.to_vec()).await.unwrap();
     }
     let all = || UsageQuery { until: 20_261_103, limit: 10, ..UsageQuery::default() };
     let by = |group_by: &[UsageColumn]| UsageQuery { group_by: group_by.to_vec(), ..all() };
@@ -103,9 +103,9 @@ pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     }
     let one_day = UsageQuery { since: 20_261_101, until: 20_261_102, ..all() };
     assert_eq!(groups(&store, one_day).await, [named(&[], 2, 4)]);
-    store.trim_spend(0, 0, 20_261_102).await.unwrap();
+    store.trim_spend(Since::default(), 20_261_102).await.unwrap();
     assert_eq!(groups(&store, all()).await, [named(&[], 24, 0)]);
-    store.trim_spend(0, 0, 20_261_103).await.unwrap();
+    store.trim_spend(Since::default(), 20_261_103).await.unwrap();
     assert_eq!(groups(&store, all()).await, [named(&[], 0, 0)]);
     assert_eq!(groups(&store, by(&[User])).await, []);
 }
@@ -189,7 +189,7 @@ pub(crate) async fn a_sum_stops_at_its_bound(bed: &impl Bed) {
     for (nano, expected) in [(most - 1, most - 1), (1, most), (u64::MAX, most)] {
         let added = UsageSums { nano, requests: 1, ..UsageSums::default() };
         let usage = vec![(usage_of("2026-11-01", "usr_ann", "m", false), added)];
-        store.write_spend(0, Vec::new(), usage).await.unwrap();
+        store.write_usage(usage).await.unwrap();
         let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
         assert_eq!(store.usage(query).await.unwrap()[0].own.nano, expected);
     }
@@ -203,28 +203,26 @@ fn hold(subject: &str, spent: u64, held: u64, least: u64) -> HoldWrite {
 
 /// Writes one hold; what is held, what others spent, what they hold, and what is lost.
 async fn write(store: &Store, holder: i64, hold: HoldWrite) -> Option<[u64; 4]> {
-    let written = store.write_spend(holder, vec![hold], Vec::new()).await.unwrap()?;
+    let written = store.write_holds(holder, vec![hold]).await.unwrap()?;
     let Hold { held, others: OthersSpend { spent, held: theirs, lost, .. } } = written[0];
     Some([held, spent, theirs, lost])
 }
 
-pub(crate) async fn holds_are_written_with_usage_or_not_at_all(bed: &impl Bed) {
+pub(crate) async fn holds_are_written_all_or_none(bed: &impl Bed) {
     let faults = Faults::default();
     let store = bed.open().await.with_faults(faults.clone());
-    store.open_holder(1, 0).await.unwrap();
-    let usage = || vec![(usage_of("2026-11-01", "usr_ann", "m", false), sums(1))];
-    store.write_spend(1, vec![hold("key_1", 7, 0, 0)], usage()).await.unwrap().unwrap();
+    store.open_holder(1).await.unwrap();
+    store.write_holds(1, vec![hold("key_1", 7, 0, 0)]).await.unwrap().unwrap();
     faults.fail_writes(1);
-    store.write_spend(1, vec![hold("key_1", 99, 0, 0)], usage()).await.unwrap_err();
-    let query = UsageQuery { until: i64::MAX, limit: 1, ..UsageQuery::default() };
-    assert_eq!(groups(&store, query).await, [(Vec::new(), 1, 0)]);
-    let spent = async |after: i64| store.spend_news(2, after).await.unwrap();
+    store.write_holds(1, vec![hold("usr_1", 99, 0, 0), hold("key_1", 99, 0, 0)]).await.unwrap_err();
+    let since = |day| Since { month: 20_261_100, day };
+    let spent = async |after: i64| store.spend_news(2, after, since(PERIOD)).await.unwrap();
     let first = spent(-1).await;
     let of = |subject: &str, spent| {
         ((subject.to_owned(), PERIOD), OthersSpend { spent, ..OthersSpend::default() })
     };
     assert_eq!((first.is_holder, &first.changed), (false, &vec![of("key_1", 7)]));
-    store.write_spend(1, vec![hold("usr_1", 5, 0, 0)], Vec::new()).await.unwrap();
+    store.write_holds(1, vec![hold("usr_1", 5, 0, 0)]).await.unwrap();
     let next = spent(first.rev).await;
     assert_eq!(next.changed, [of("usr_1", 5)]);
     assert_eq!(spent(next.rev).await.changed, []);
@@ -232,14 +230,16 @@ pub(crate) async fn holds_are_written_with_usage_or_not_at_all(bed: &impl Bed) {
     store.close_holder(1).await.unwrap();
     store.close_holder(1).await.unwrap();
     assert_eq!(spent(next.rev).await.changed, [of("key_1", 7), of("usr_1", 5)]);
-    store.open_holder(3, 0).await.unwrap();
-    store.write_spend(3, vec![hold("key_1", 2, 9, 0)], Vec::new()).await.unwrap();
-    store.trim_spend(20_261_100, PERIOD, 0).await.unwrap();
-    assert_eq!(store.open_holder(4, 0).await.unwrap().changed.len(), 2);
-    store.trim_spend(20_261_100, PERIOD + 1, 0).await.unwrap();
-    assert_eq!(store.open_holder(4, 0).await.unwrap().changed[0], of("key_1", 7));
-    store.trim_spend(20_261_200, 0, 0).await.unwrap();
-    assert_eq!(store.open_holder(4, 0).await.unwrap().changed, []);
+    store.open_holder(3).await.unwrap();
+    store.write_holds(3, vec![hold("key_1", 2, 9, 0)]).await.unwrap();
+    assert_eq!(store.spend_news(2, -1, since(PERIOD + 1)).await.unwrap().changed, []);
+    // What it still holds at its end is lost.
+    store.close_holder(3).await.unwrap();
+    store.trim_spend(since(PERIOD), 0).await.unwrap();
+    let kept = spent(-1).await.changed;
+    assert_eq!((kept.len(), kept[0].1.spent, kept[0].1.lost), (2, 9, 9));
+    store.trim_spend(since(PERIOD + 1), 0).await.unwrap();
+    assert_eq!(spent(-1).await.changed, []);
 }
 
 pub(crate) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Bed) {
@@ -251,7 +251,7 @@ pub(crate) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Be
     }
     assert_eq!(write(&store, 1, hold("key_1", 0, 60, 0)).await, Some([60, 0, 0, 0]));
     assert_eq!(write(&store, 2, hold("key_1", 0, 60, 0)).await, Some([40, 0, 60, 0]));
-    let wanted = store.spend_news(1, 0).await.unwrap().wanted;
+    let wanted = store.spend_news(1, 0, Since::default()).await.unwrap().wanted;
     assert_eq!(wanted, [("key_1".to_owned(), PERIOD)]);
     // What is written again is there once.
     for _ in 0..2 {
@@ -268,6 +268,7 @@ pub(crate) async fn all_that_hold_of_a_budget_hold_no_more_than_it(bed: &impl Be
     assert_eq!(write(&store, 1, hold("key_1", 21, 0, 0)).await, None);
     add_holder(&store, 1).await;
     assert_eq!(write(&store, 1, hold("key_1", 21, 30, 0)).await, Some([30, 5, 1, 0]));
+    write(&store, 1, hold("key_1", 21, 0, 0)).await.unwrap();
     store.close_holder(1).await.unwrap();
     assert_eq!(write(&store, 2, hold("key_1", 5, 90, 0)).await, Some([74, 21, 0, 0]));
 }

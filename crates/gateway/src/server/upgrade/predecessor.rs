@@ -61,7 +61,7 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
             _ = &mut ended, if before.is_some() => {
                 before = None;
                 offering.app.store.predecessor_ended();
-                draw_alone(&offering.app).await;
+                offering.app.limits.draw_alone();
                 info!("the process before this one has ended");
                 continue;
             }
@@ -90,7 +90,7 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
                 // This process goes on as before.
                 offering.app.store.take_back();
                 if before.is_none() {
-                    draw_alone(&offering.app).await;
+                    offering.app.limits.draw_alone();
                 }
             }
         }
@@ -100,15 +100,6 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
     if before.is_some() {
         ended.await;
         offering.app.store.predecessor_ended();
-    }
-}
-
-/// Ends the sharing of budgets, because no other process draws on them any more.
-async fn draw_alone(app: &App) {
-    if let Err(error) = app.limits.draw_alone(&app.store).await {
-        warn!(
-            "what the process before this one held of budgets is held until the next start: {error}"
-        );
     }
 }
 
