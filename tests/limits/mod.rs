@@ -3,6 +3,7 @@
 mod billing;
 mod budgets;
 mod estimates;
+mod histories;
 mod holds;
 mod leavers;
 mod prices;

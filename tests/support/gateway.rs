@@ -553,8 +553,17 @@ impl Gateway {
 
     /// The same where the new process leaves instead: what it says.
     pub async fn fail_to_upgrade(&self) -> String {
+        self.fail_to(&["--upgrade"]).await
+    }
+
+    /// Starts a second process on the same data directory, which leaves: what it says.
+    pub async fn fail_to_start(&self) -> String {
+        self.fail_to(&[]).await
+    }
+
+    async fn fail_to(&self, arguments: &[&str]) -> String {
         let before = self.log().len();
-        let mut next = self.spawn(&["--upgrade"]);
+        let mut next = self.spawn(arguments);
         let status = until("the new process to leave", || ready(next.try_wait().unwrap())).await;
         assert_eq!(status.code(), Some(1), "{}", self.log());
         self.log().split_off(before)
