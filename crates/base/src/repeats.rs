@@ -16,8 +16,8 @@ use crate::error::{Error, Kind, Result};
 const KEPT: Duration = Duration::from_secs(600);
 /// Limit on remembered calls of one kind by one payer. Beyond it, a new key is refused.
 const REPEATS_SHARE: usize = 1_000;
-/// Limit on the bytes of a payer's kept answers. Beyond it, its next call is refused. A single
-/// larger answer is not kept.
+/// Limit on the bytes of one payer's kept answers. Once they reach it, the payer's calls with a new
+/// key are refused. A single answer above the limit is not kept.
 const REPEATS_SHARE_BYTES: usize = 8 << 20;
 /// Limit on the bytes of all kept answers of one kind. Beyond it, no answer is kept.
 const REPEATS_BYTES: usize = 64 << 20;

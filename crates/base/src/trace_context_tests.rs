@@ -84,7 +84,7 @@ fn what_is_malformed_begins_a_new_trace() {
 }
 
 proptest! {
-    /// The standard's grammar as a regular expression.
+    /// Compares the parser with the standard's grammar, as a regular expression.
     #[test]
     fn a_traceparent_is_what_the_grammar_says(
         text in "(00|01|ff|0g)-[0-9a-fA]{31,33}-(0{16}|[0-9a-f]{15,17})-[0-9a-f]{2}(-|-x|x)?"

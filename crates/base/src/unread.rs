@@ -106,8 +106,9 @@ impl UnreadAnswers {
         UnreadAnswers { most, waiting: Mutex::default() }
     }
 
-    /// Runs a write. If it does not finish at once, the bytes that it holds count, for a network if
-    /// there is one. Returns `None` if the answer has to end.
+    /// Runs a write. If it does not finish at once, the bytes from `held` count against the limit
+    /// of all, and against that of the network, if there is one. Returns `None` if the answer has
+    /// to end to make room.
     pub async fn write<T>(
         &self,
         held: impl FnOnce() -> (Option<IpAddr>, usize),

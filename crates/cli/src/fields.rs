@@ -119,7 +119,7 @@ pub(super) fn body(patch: Option<Map<String, Value>>, members: Value) -> Map<Str
     body
 }
 
-/// A patch that changes something.
+/// Passes the body of a patch on. Fails with a usage error if it is empty.
 pub(super) fn some_change(body: Map<String, Value>) -> Result<Map<String, Value>, CommandFailure> {
     match body.is_empty() {
         true => Err(CommandFailure::Usage("nothing to change: see --help".to_owned())),

@@ -30,7 +30,7 @@ struct LitellmArguments {
     /// Write rerouter.yaml and routing.yaml to this directory. Default: print the routing document.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Replace documents that are there.
+    /// Overwrite rerouter.yaml and routing.yaml if they exist.
     #[arg(long, requires = "dir")]
     force: bool,
 }

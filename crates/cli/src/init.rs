@@ -33,7 +33,7 @@ pub(super) struct InitArguments {
     /// Ask nothing.
     #[arg(long, short)]
     yes: bool,
-    /// Replace documents that are there.
+    /// Overwrite rerouter.yaml and routing.yaml if they exist.
     #[arg(long)]
     force: bool,
 }

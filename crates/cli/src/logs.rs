@@ -104,7 +104,7 @@ fn pause() {
 impl Tail<'_> {
     /// The captures that are new since the last query, oldest first: at least `wanted`, if there
     /// are that many. The list is sorted by the start of requests, so a long request appears behind
-    /// newer ones. Each query therefore reads a quarter of an hour back, or [`LOGS_PAGES`].
+    /// newer ones. Each query therefore reads [`LONGEST_S`] back, but at most [`LOGS_PAGES`] pages.
     fn look(&mut self, wanted: usize) -> Result<Vec<Value>, FailedLook> {
         let reach = Clock::System.now().as_second() - LONGEST_S;
         let (mut found, mut after) = (Vec::new(), None::<String>);

@@ -1,5 +1,6 @@
-//! Pingora's events of one attempt, as calls of [`InferenceCall`]: its permit and address, and how
-//! it failed. Whether another attempt follows is decided in [`InferenceCall::attempt_failed`].
+//! Maps Pingora's hooks for an attempt to methods of [`InferenceCall`]: the permit and the address
+//! of the attempt, and how it failed. Whether another attempt follows is decided in
+//! [`InferenceCall::attempt_failed`].
 
 use log::warn;
 use pingora::upstreams::peer::HttpPeer;

@@ -1,5 +1,5 @@
-//! The single responder: it writes every answer that is our own and decides whether the connection
-//! stays open.
+//! Ends a request with the result of its stages: writes a whole answer or a refusal, and decides
+//! whether the connection stays open. `progress_stream.rs` writes answers line by line.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};

@@ -48,16 +48,11 @@ pub struct NewEvaluation {
     pub document: Value,
     /// Selects captures by the parameters of the replay list.
     pub filter: Option<Map<String, Value>>,
-    /// Maximum number of captures, newest first.
-    #[serde(default = "most")]
+    /// Maximum number of captures, newest first. Default: 100,000.
     #[schemars(range(min = 1, max = EVALUATE_MAX))]
-    pub limit: u64,
+    pub limit: Option<u64>,
     pub health: Option<AssumedHealth>,
     pub baseline: Option<Baseline>,
-}
-
-const fn most() -> u64 {
-    EVALUATE_DEFAULT
 }
 
 /// The earlier document to make live again.
@@ -113,7 +108,8 @@ pub struct ChangeRecord {
     pub from: String,
     pub to: String,
     pub count: u64,
-    /// Known change of their cost; null if unknown.
+    /// Change in cost of these captures, summed over those where it is known; null if it is known
+    /// for none.
     pub cost_delta_usd: Option<f64>,
     /// Captures whose change in cost is unknown.
     pub unpriced: u64,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Why the request went where it went. What depends on the document is there only if that is still
-/// known and decides alike.
+/// Why the request was sent to its targets. The parts that need the routing document are present
+/// only if the document of the decision is still known and still makes the same decision.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// Whether the document of the decision is known.

@@ -38,7 +38,7 @@ requests! {
     ChatRequest { messages: Vec<Object>, stream: Option<bool>, }
     /// OpenAI's embeddings request; all fields pass through unchanged.
     EmbeddingsRequest {
-        /// A text, a list of texts, a list of tokens, or a list of those.
+        /// A text, a list of texts, a list of tokens, or a list of lists of tokens.
         #[schemars(extend("type" = ["string", "array"]))]
         input: Value,
         dimensions: Option<u64>,

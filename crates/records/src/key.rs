@@ -170,6 +170,7 @@ pub struct NewKey {
     #[schemars(extend("maxProperties" = 16))]
     pub metadata: Option<BTreeMap<String, String>>,
     /// Admins only: the id of a user.
+    #[schemars(extend("format" = "user-id"))]
     pub owner: Option<String>,
     /// Admins only.
     pub labels: Option<BTreeMap<String, String>>,
@@ -218,6 +219,7 @@ pub struct KeyQuery {
     /// Default: all but revoked keys.
     pub status: Option<KeyState>,
     /// Id of a user; admins may name any, others themselves.
+    #[schemars(extend("format" = "user-id"))]
     pub owner: Option<String>,
     /// Only keys that expire before this RFC 3339 time, and have not yet.
     pub expires_before: Option<Time>,

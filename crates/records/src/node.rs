@@ -106,6 +106,7 @@ pub struct NewNode {
     /// Models that the node may serve; a trailing `*` matches any rest. Default: all.
     pub models: Option<Vec<String>>,
     /// Required endpoint. Default: the address that the node registers from.
+    #[schemars(extend("format" = "uri"))]
     pub endpoint: Option<String>,
 }
 
@@ -120,6 +121,7 @@ pub struct NoBody {}
 pub struct NewRegistration {
     pub version: String,
     /// Base URL of an OpenAI-compatible API, with or without `/v1`.
+    #[schemars(extend("format" = "uri"))]
     pub endpoint: String,
     /// Bearer token that the gateway sends to the node.
     pub api_key: Option<ShownSecret>,

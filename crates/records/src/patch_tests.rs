@@ -76,7 +76,10 @@ fn a_record_is_merged_member_by_member() {
     for (patch, detail) in [
         (json!({"rpm": 0}), "limits.rpm must be a whole number from 1 to 100000000."),
         (json!({"rpn": 1}), "Unknown field limits.rpn."),
-        (json!({"models": [3]}), "limits.models must be a list of up to 100 strings."),
+        (
+            json!({"models": [3]}),
+            "limits.models must be a list of up to 100 strings of 1 to 256 characters.",
+        ),
         (
             json!({"budget": {"usd": 0}}),
             "limits.budget.usd must be a number above 0 and up to 100000000.",

@@ -39,6 +39,16 @@ fn an_error_names_the_field_and_says_what_it_must_be() {
             "limits.tpm must be a whole number from 1 to 10000000000.",
         ),
         (
+            json!({"limits": {"budget": 7}}),
+            "limits.budget",
+            "limits.budget must be an object with usd and per.",
+        ),
+        (
+            json!({"limits": {"models": [""]}}),
+            "limits.models",
+            "limits.models must be a list of up to 100 strings of 1 to 256 characters.",
+        ),
+        (
             json!({"limits": {"budget": {"usd": 1}}}),
             "limits.budget.per",
             "limits.budget.per is required.",
@@ -51,6 +61,7 @@ fn an_error_names_the_field_and_says_what_it_must_be() {
         (Some("email".to_owned()), "email is required.".to_owned())
     );
     for (key, field, detail) in [
+        (json!({"owner": 7}), "owner", "owner must be the id of a user."),
         (json!({"scopes": "user"}), "scopes", "scopes must be a list of strings."),
         (json!({"scopes": [1]}), "scopes", "scopes must be a list of strings."),
         (json!({"expires_at": "soon"}), "expires_at", "expires_at must be an RFC 3339 time."),

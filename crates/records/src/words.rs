@@ -23,20 +23,16 @@ pub(crate) fn of(schema: &Value) -> String {
             }
             None => format!("a number{}", range(least, most, "")),
         },
-        "string" if schema.get("format").is_some_and(|format| format == "date-time") => {
-            "an RFC 3339 time".to_owned()
-        }
-        "string" => {
-            let (least, most) = (bound(schema, "minLength"), bound(schema, "maxLength"));
-            format!("a string{}", range(least, most, " characters"))
-        }
+        "string" => format!("{}{}", text_noun(schema), length(schema)),
         "array" => {
-            let items = schema.get("items").map_or("entries", plural);
-            format!("a list of {}{items}", up_to(schema, "maxItems"))
+            let items = schema.get("items");
+            let (nouns, length) = (items.map_or("entries", plural), items.map(length));
+            let most = up_to(schema, "maxItems");
+            format!("a list of {most}{nouns}{}", length.unwrap_or_default())
         }
         "object" => match schema.get("additionalProperties").filter(|of| of.is_object()) {
             Some(of) => format!("an object of {}{}", up_to(schema, "maxProperties"), plural(of)),
-            None => "an object".to_owned(),
+            None => format!("an object{}", with_members(schema)),
         },
         _ => "valid".to_owned(),
     }
@@ -104,6 +100,32 @@ fn range(least: Option<String>, most: Option<String>, unit: &str) -> String {
 
 fn up_to(schema: &Value, name: &str) -> String {
     bound(schema, name).map(|most| format!("up to {most} ")).unwrap_or_default()
+}
+
+/// What a text is, by its `format`.
+fn text_noun(schema: &Value) -> &'static str {
+    match schema.get("format").and_then(Value::as_str) {
+        Some("date-time") => "an RFC 3339 time",
+        Some("uri") => "a URL",
+        Some("user-id") => "the id of a user",
+        _ => "a string",
+    }
+}
+
+/// The number of characters of a text.
+fn length(schema: &Value) -> String {
+    range(bound(schema, "minLength"), bound(schema, "maxLength"), " characters")
+}
+
+/// The required members of an object.
+fn with_members(schema: &Value) -> String {
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    let required: Vec<&str> = required.filter_map(Value::as_str).collect();
+    match required.split_last() {
+        Some((last, [])) => format!(" with {last}"),
+        Some((last, others)) => format!(" with {} and {last}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 fn plural(schema: &Value) -> &'static str {

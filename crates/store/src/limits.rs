@@ -85,7 +85,7 @@ fn to_dollars<S: Serializer>(nano: &NanoUsd, serializer: S) -> Result<S::Ok, S::
 fn from_dollars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NanoUsd, D::Error> {
     let usd = f64::deserialize(deserializer)?;
     if usd.is_finite() && usd > 0.0 {
-        Ok(nano_usd(usd))
+        Ok(nano_usd(usd).max(1))
     } else {
         Err(serde::de::Error::custom("not a sum of money"))
     }

@@ -133,3 +133,13 @@ fn money_is_written_as_it_was_read() {
         );
     }
 }
+
+/// A sum that is stored can be read again, however small it is.
+#[test]
+fn a_budget_is_at_least_the_smallest_sum() {
+    for usd in ["1e-12", "1e-300", "4e-10", "1e-9"] {
+        let read = |text: &str| serde_json::from_str::<Budget>(text).unwrap();
+        let budget = read(&format!(r#"{{"usd":{usd},"per":"day"}}"#));
+        assert_eq!((budget.nano, read(&serde_json::to_string(&budget).unwrap())), (1, budget));
+    }
+}

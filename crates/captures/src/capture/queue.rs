@@ -231,9 +231,9 @@ impl CaptureQueue {
         }
     }
 
-    /// Waits, at most for `patience`, until two kinds of captures can be read: all that were
-    /// offered so far, and those of answers whose end `owner` (or anybody) may have seen. Costs
-    /// nothing if nothing is queued.
+    /// Waits, for `patience` at most, until these captures can be read: all that were offered so
+    /// far, and those of answers whose end `owner` (`None`: any user) may have seen. Returns at
+    /// once if there are none of either kind.
     pub async fn settle(&self, owner: Option<&UserId>, patience: Duration) {
         // A client gets the end of an answer a moment before the capture is offered.
         let ending = self.pending.ending(owner);

@@ -23,7 +23,7 @@ use super::{junit, report};
 use rerouter_core::config::{self, Env, Server};
 use rerouter_core::evaluate::{HealthSource, OfflineEvaluation};
 use rerouter_records::evaluation::{
-    AssumedHealth, Baseline, EVALUATE_DEFAULT, EVALUATE_MAX, EvaluationRecord, NewEvaluation,
+    AssumedHealth, Baseline, EVALUATE_MAX, EvaluationRecord, NewEvaluation,
 };
 use rerouter_routing::Routing;
 
@@ -132,7 +132,7 @@ fn online(
     let asked = NewEvaluation {
         document: document.map_err(unusable)?.map_or(Value::Null, |source| source.text.into()),
         filter: Some(filter.collect()),
-        limit: arguments.limit.unwrap_or(EVALUATE_DEFAULT),
+        limit: arguments.limit,
         health: Some(arguments.health),
         baseline: Some(arguments.baseline()),
     };

@@ -30,7 +30,7 @@ const AGENT_INSTRUCTIONS: usize = 32 << 10;
 const AGENT_TOOLS: usize = 128;
 /// Most bytes of an agent's tools as JSON.
 const AGENT_TOOLS_BYTES: usize = 64 << 10;
-/// How often a change of an agent is tried if concurrent changes interfere.
+/// How many times a change of an agent is tried if concurrent changes interfere.
 const AGENT_TRIES: usize = 4;
 /// Most sequences in an agent's default `stop`: OpenAI allows four.
 const AGENT_STOPS: usize = 4;

@@ -21,7 +21,9 @@ use rerouter_access::auth::Principal;
 use rerouter_base::bounds;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Result};
-use rerouter_records::evaluation::{AssumedHealth, Baseline, EvaluationRecord, NewEvaluation};
+use rerouter_records::evaluation::{
+    AssumedHealth, Baseline, EVALUATE_DEFAULT, EvaluationRecord, NewEvaluation,
+};
 use rerouter_records::read::read_query;
 use rerouter_records::replay::ReplayQuery;
 use rerouter_routing::Routing;
@@ -54,6 +56,7 @@ pub(super) async fn post(
     call.no_query()?;
     let lines = wants_lines(request.headers());
     let asked: NewEvaluation = call.optional()?;
+    let limit = asked.limit.unwrap_or(EVALUATE_DEFAULT);
     let document = document(&asked.document)?;
     let filter = filter(asked.filter.unwrap_or_default(), app.auth.reach(who))?;
     let (health_of, baseline_of) =
@@ -80,7 +83,7 @@ pub(super) async fn post(
         revision: Some(candidate.routing().revision().to_owned()),
         baseline: Some(baseline_of.as_str().to_owned()),
         health: Some(health_of.as_str().to_owned()),
-        limit: Some(asked.limit),
+        limit: Some(limit),
         ..EvaluationRecord::default()
     };
     // The report on a submitted document reveals captured text, because its expressions can test
@@ -95,7 +98,7 @@ pub(super) async fn post(
         baseline,
         health,
         filter,
-        limits: CaptureLimits::new(asked.limit),
+        limits: CaptureLimits::new(limit),
         without_imported: false,
         conditions,
     };

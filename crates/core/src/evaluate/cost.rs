@@ -10,7 +10,7 @@ use rerouter_routing::Routing;
 
 use super::judge::target_name;
 
-/// A cost, or the reason why it is unknown.
+/// What a request cost, or would cost, at one target.
 pub(super) type Cost = Result<NanoUsd, Unpriced>;
 
 /// Why a cost is unknown.

@@ -137,7 +137,7 @@ async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
     done.ok()
 }
 
-/// Stores usage, and holds of budgets before they are drawn on.
+/// Writes usage and spend at intervals, and the hold of a budget as soon as a request waits for it.
 async fn write_usage(app: Arc<App>) {
     let mut failing = false;
     let mut next = Instant::now();

@@ -34,8 +34,8 @@ pub(super) fn parsing(text: &str, errors: &ParseErrors) -> Flaw {
     }
 }
 
-/// Message and hint for the place where the parser stopped. The parser's text only selects the
-/// case.
+/// Message and hint for the place where the parser stopped. The parser's own message is
+/// never shown: it selects which of these messages applies.
 fn wrong(message: &str, rest: &str) -> (String, Option<&'static str>) {
     let known = |part: &str| message.contains(part);
     if known("simple name") {

@@ -171,7 +171,8 @@ impl Acknowledger {
         Ok(())
     }
 
-    /// Answers a change. Returns the ids of the rows that can be deleted.
+    /// Tells the caller of a change how its wait ended. Returns the ids of gateways whose rows can
+    /// be deleted.
     fn answer(&self, one: Waiting, end: BarrierEnd) -> Vec<String> {
         let took = since_boot().saturating_sub(one.barrier.began());
         self.shared.observe(took);

@@ -113,7 +113,7 @@ row! { "keys" shows id, interface, owner, revoked_at =>
         /// The key that made it.
         pub parent: Option<KeyId>,
         pub scopes: Vec<String>,
-        /// For conditions of routing rules.
+        /// Read by conditions of routing rules. The label `capture` sets what is captured.
         pub labels: BTreeMap<String, String>,
         pub limits: Limits,
         pub status: KeyStatus,

@@ -75,8 +75,8 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Opens an existing database to read it, without creating a journal, which might belong to another
-/// user than the gateway's. `None` if the database cannot be read without a journal.
+/// Opens a database to read it, and creates no journal: a journal of the caller's user could not be
+/// written by the gateway. `None` if there is no database, or it cannot be read without a journal.
 pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>, StoreError> {
     let beside = |extension: &str| path.with_extension(extension).exists();
     match (path.exists(), beside("db-wal"), beside("db-shm")) {

@@ -201,7 +201,8 @@ fn hold(subject: &str, spent: u64, held: u64, least: u64) -> HoldWrite {
     HoldWrite { key: (subject.into(), PERIOD), spent, estimated: 0, held, least, budget: 100 }
 }
 
-/// Writes one hold; what is held, what others spent, what they hold, and what is lost.
+/// Writes one hold. Returns what is held, what others spent, what they hold and what is lost;
+/// `None` if nothing was written.
 async fn write(store: &Store, holder: i64, hold: HoldWrite) -> Option<[u64; 4]> {
     let written = store.write_holds(holder, vec![hold]).await.unwrap()?;
     let Hold { held, others: OthersSpend { spent, held: theirs, lost, .. } } = written[0];
