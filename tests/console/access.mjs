@@ -4,7 +4,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { assert, check, given, open, picture, scenario, signIn } from './lib.mjs';
+import { assert, check, checkLooks, given, open, picture, scenario, signIn } from './lib.mjs';
 
 const run = promisify(execFile);
 const python = new URL('../../.test/venv/bin/python', import.meta.url).pathname;
@@ -459,6 +459,27 @@ async function gateways(browser) {
   assert.deepEqual(page.faults, []);
 }
 
+/** What dead gateways held is settled by an admin, and nobody else sees it. */
+async function lost(browser) {
+  const other = await open(browser);
+  await signIn(other, { email: given.someone });
+  assert.equal(await other.getByRole('heading', { name: 'Lost of budgets' }).count(), 0);
+  const page = await open(browser);
+  await signIn(page);
+  await checkLooks(page, '/console/');
+  const spent = page.getByLabel(`Spent of ${given.key} in ${given.period}`);
+  assert.equal(await spent.inputValue(), '0');
+  await spent.fill('5');
+  await press(page, 'Settle');
+  await page.getByRole('alert').getByText('held less').waitFor();
+  await check(page);
+  await spent.fill('0.01');
+  await press(page, 'Settle');
+  await page.waitForURL('/console/');
+  assert.equal(await page.getByRole('heading', { name: 'Lost of budgets' }).count(), 0);
+  assert.deepEqual(page.faults, []);
+}
+
 async function playground(browser) {
   const page = await open(browser);
   await signIn(page, { to: '/console/playground' });
@@ -529,5 +550,5 @@ async function hostile(browser) {
   assert.equal(await page.evaluate(() => window.hacked), undefined);
 }
 
-const scenes = { keys, people, agents, nodes, gateways, playground, hostile };
+const scenes = { keys, people, agents, nodes, gateways, lost, playground, hostile };
 await scenario(scenes[given.scene]);

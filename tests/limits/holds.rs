@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use crate::support::browser::{EMAIL, account, drive};
+use crate::support::command::{Ran, run};
 use crate::support::documents::in_order;
 use crate::support::envelope;
 use crate::support::gateway::{Gateway, Key};
@@ -89,4 +91,69 @@ async fn what_a_killed_gateway_held_is_listed_until_it_is_settled() {
     let rows = audit.json()["data"].as_array().unwrap().clone();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["target"], json!({"type": "key", "id": key.id}));
+}
+
+/// Kills the gateway while it holds a part of the key's budget. Gives what is lost.
+async fn lose(gateway: &mut Gateway, key: &Key) -> f64 {
+    assert_eq!(gateway.chat(key, BODY).await.status, 200);
+    assert!(gateway.metric("rerouter_budget_held_usd", &[]).await >= CENT);
+    gateway.kill_9();
+    gateway.start_again().await;
+    let lost = lost(gateway).await[0]["held_usd"].as_f64().unwrap();
+    // Without an account of the key, and with one.
+    for _ in 0..2 {
+        assert_eq!(gateway.metric("rerouter_budget_lost_usd", &[]).await, lost);
+        budget(gateway, key).await;
+    }
+    lost
+}
+
+async fn command(gateway: &Gateway, arguments: &[&str]) -> Ran {
+    let (url, key) = (format!("http://{}", gateway.host()), gateway.admin_key.as_str());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", key)];
+    run(gateway.dir(), arguments, &environment).await
+}
+
+#[tokio::test]
+async fn it_is_seen_and_settled_by_a_command_and_in_a_browser() {
+    let provider = Provider::always(scripted::completion("a word")).await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], PRICED)).await;
+    assert_eq!(gateway.metric("rerouter_budget_held_usd", &[]).await, 0.0);
+    let key = gateway.limited_key(json!({"budget": {"usd": 1.0, "per": "month"}})).await;
+    let held = lose(&mut gateway, &key).await;
+    let table = command(&gateway, &["usage", "lost"]).await.well();
+    let (titles, row) = table.split_once('\n').unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert!(titles.starts_with("SUBJECT ") && titles.ends_with("GATEWAY"), "{table}");
+    let [subject, period, usd, _, "-"] = words[..] else { panic!("{table}") };
+    assert_eq!((subject, usd), (key.id.as_str(), held.to_string().as_str()));
+    let json = command(&gateway, &["usage", "lost", "--json"]).await.well();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["data"], json!(lost(&gateway).await));
+    let settle =
+        async |usd: &str| command(&gateway, &["usage", "settle", subject, period, usd]).await;
+    settle("5").await.failed(3, "Dead processes held less than spent_usd");
+    settle("a lot").await.failed(2, "invalid value");
+    let since = ["usage", "--since", "7d", "lost"];
+    command(&gateway, &since).await.failed(2, "cannot be used with");
+    let told = settle("0.01").await.well();
+    let expected = format!("0.01 USD of what was lost of {subject} in {period} count as spent\n");
+    assert_eq!(told, expected);
+    assert_eq!(command(&gateway, &["usage", "lost"]).await.well(), "no lost holds\n");
+    command(&gateway, &["usage", "--by", "key"]).await.well();
+    assert_eq!(gateway.metric("rerouter_budget_lost_usd", &[]).await, 0.0);
+
+    lose(&mut gateway, &key).await;
+    let mut given = account(&gateway, EMAIL, "admin").await;
+    let someone = account(&gateway, "someone@example.com", "user").await;
+    (given["scene"], given["someone"]) = (json!("lost"), someone["email"].clone());
+    (given["key"], given["period"]) = (json!(key.id), json!(period));
+    drive("access", given).await;
+    assert_eq!(lost(&gateway).await, [] as [Value; 0]);
+    let budget = budget(&gateway, &key).await;
+    // What was drawn within the last half second before a kill was in what was lost.
+    assert!((2.0..=4.0).contains(&cents(&budget["spent_usd"])), "{budget}");
+    let path = format!("/v1/audit?action=usage.settle&target={}", key.id);
+    let audit = gateway.manage("GET", &path, &gateway.admin_key, None).await.json();
+    assert_eq!(audit["data"].as_array().unwrap().len(), 2, "{audit}");
 }

@@ -177,6 +177,12 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Sets the US dollars of budgets that this process holds, and that dead ones held.
+    pub fn budgets(&self, held_usd: f64, lost_usd: f64) {
+        self.process.budget_held.set(held_usd);
+        self.process.budget_lost.set(lost_usd);
+    }
+
     /// Sets whether AGENT requires no credential.
     pub fn agent_open(&self, open: bool) {
         self.process.agent_open.set(i64::from(open));

@@ -141,7 +141,7 @@ pub fn main() -> ExitCode {
         CliCommand::Users(arguments) => users::run(*arguments, env),
         CliCommand::Agents(arguments) => agents::run(*arguments, env),
         CliCommand::Nodes(arguments) => nodes::run(*arguments, env),
-        CliCommand::Usage(arguments) => usage::run(&arguments, env),
+        CliCommand::Usage(arguments) => usage::run(*arguments, env),
         CliCommand::Config(arguments) => configuration::run(*arguments, env),
         CliCommand::Logs(arguments) => logs::run(&arguments, env),
         CliCommand::Replay(arguments) => replay::run(*arguments, env),

@@ -2,23 +2,26 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::client::ApiClient;
+use super::client::{ApiCall, ApiClient};
 use super::destination::ApiClientOptions;
 use super::failure::CommandFailure;
 use super::output::print;
-use super::records::text;
+use super::records::{RecordTable, text};
 use super::replay::dollars;
 use super::table::TextTable;
+use super::terminal::confirm;
 use super::times;
 use rerouter_base::clock::Clock;
 use rerouter_core::config::Env;
+use rerouter_records::usage::Settlement;
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct UsageArguments {
     #[command(flatten)]
     client: ApiClientOptions,
@@ -33,16 +36,64 @@ pub(super) struct UsageArguments {
         value_parser = ["key", "user", "model", "alias", "recipe", "rule", "day"])]
     by: Vec<String>,
     /// Print the JSON of the API.
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
+    #[command(subcommand)]
+    command: Option<UsageCommand>,
 }
+
+#[derive(Subcommand)]
+enum UsageCommand {
+    /// List what gateways held of budgets when they died; admins only.
+    Lost,
+    /// Say what was spent of all that dead gateways held of a budget; admins only. The rest is
+    /// given back.
+    Settle {
+        /// Id of the key or user.
+        subject: String,
+        /// Day or month, as `lost` lists it.
+        period: String,
+        /// US dollars that were spent, 0 or more.
+        usd: f64,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+const USAGE: &str = "/v1/router/usage";
+
+const LOST: RecordTable = RecordTable {
+    what: "lost holds",
+    titles: &["SUBJECT", "PERIOD", "HELD USD", "SINCE", "GATEWAY"],
+    pointers: &["/subject", "/period", "/held_usd", "/held_at", "/gateway"],
+    order: &[0, 2, 1, 3, 4],
+};
 
 /// The columns that every row has.
 const SUMS: [&str; 4] = ["/requests", "/prompt_tokens", "/completion_tokens", "/cached_tokens"];
 
-pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
-    let now = Clock::System.now();
+pub(super) fn run(arguments: UsageArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let client = ApiClient::new(&arguments.client, env)?;
+    match arguments.command {
+        None => sums(&client, &arguments),
+        Some(UsageCommand::Lost) => {
+            let path = format!("{USAGE}/lost");
+            list(&client, &path, &[], arguments.json, "settle some", |rows| LOST.print(rows))
+        }
+        Some(UsageCommand::Settle { subject, period, usd, yes }) => {
+            let done = format!("{usd} USD of what was lost of {subject} in {period}");
+            confirm(yes, &format!("Count {done} as spent, and give the rest back?"))?;
+            let body = json!(Settlement { subject, period, spent_usd: usd }).to_string();
+            let body = Some(("application/json", body.as_bytes()));
+            client.call(&ApiCall { body, ..ApiCall::new("PATCH", USAGE) }, None)?;
+            if arguments.json { Ok(()) } else { print(&format!("{done} count as spent\n")) }
+        }
+    }
+}
+
+fn sums(client: &ApiClient, arguments: &UsageArguments) -> Result<(), CommandFailure> {
+    let now = Clock::System.now();
     let mut by = Vec::new();
     for column in &arguments.by {
         if !by.contains(column) {
@@ -57,18 +108,30 @@ pub(super) fn run(arguments: &UsageArguments, env: &Env<'_>) -> Result<(), Comma
             query.push((name, day(option, text, now)?));
         }
     }
-    let answer = client.get("/v1/router/usage", &query)?.ok()?;
-    if arguments.json {
+    let fewer = "choose fewer columns or days";
+    list(client, USAGE, &query, arguments.json, fewer, |rows| match rows.is_empty() {
+        true => print("no usage\n"),
+        false => print(&table(rows, &by).text()),
+    })
+}
+
+/// Prints a list whole. `fewer`: how to see the rest.
+fn list(
+    client: &ApiClient,
+    path: &str,
+    query: &[(&str, String)],
+    json: bool,
+    fewer: &str,
+    show: impl FnOnce(&[Value]) -> Result<(), CommandFailure>,
+) -> Result<(), CommandFailure> {
+    let answer = client.get(path, query)?.ok()?;
+    if json {
         return print(&format!("{}\n", answer.text));
     }
     let answer: Value = answer.json()?;
-    let rows = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    if rows.is_empty() {
-        return print("no usage\n");
-    }
-    print(&table(rows, &by).text())?;
+    show(answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice))?;
     match answer.get("has_more").and_then(Value::as_bool) {
-        Some(true) => print("(there is more: choose fewer columns or days)\n"),
+        Some(true) => print(&format!("(there is more: {fewer})\n")),
         _ => Ok(()),
     }
 }

@@ -107,6 +107,7 @@ pub static PAGES: &[Route] = &[
     post(     "/console/agent-key",               page!(sign_in::set_agent_key)),
     // overview
     get(      "/console/",                        page!(overview::show)),
+    post(     "/console/lost-holds",              page!(overview::settle)),
     // keys, users, agents, nodes, gateways, audit, playground
     get(      "/console/keys",                    page!(keys::list)),
     post(     "/console/keys",                    page!(resource::create::<KeyRecord>)),

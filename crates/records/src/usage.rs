@@ -164,7 +164,7 @@ pub struct LostHoldRecord {
 }
 
 /// What dead processes spent of what they held of a budget.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settlement {
     /// Id of the key or user that has the budget.

@@ -233,6 +233,14 @@ impl Account {
         self.demand = Demand::default();
     }
 
+    /// What this process holds, or has reserved, beyond what it spent.
+    pub(super) fn held(&self) -> NanoUsd {
+        let periods = std::iter::once(&self.now).chain(&self.before);
+        let held =
+            |one: &PeriodSpend| one.limit.max(one.used()).saturating_sub(one.known.own.spent);
+        periods.map(held).fold(0, NanoUsd::saturating_add)
+    }
+
     /// The spend in each period.
     pub(super) fn known(&self) -> impl Iterator<Item = (Period, KnownSpend)> {
         std::iter::once(&self.now).chain(&self.before).map(|one| (one.period, one.known))

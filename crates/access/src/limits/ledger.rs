@@ -12,11 +12,12 @@ use tokio::time::Instant;
 
 use super::Limiter;
 use super::bounds::{USAGE_PENDING, USAGE_WRITE_ROWS};
-use super::budget::{Account, period};
+use super::budget::{Account, KnownSpend, Period, period};
 use super::counters::{SubjectEntry, recall};
 use super::draw::Subject;
 use super::pending::lock;
 use rerouter_base::id::UserId;
+use rerouter_base::money::NanoUsd;
 use rerouter_store::{HoldWrite, Per, Since, SpendNews, Store, StoreError, UsageKey, UsageSums};
 
 /// Seconds between two writes of usage by hour and by five minutes. A crash may lose the usage of
@@ -75,6 +76,23 @@ impl Limiter {
         self.is_stale.store(false, Ordering::Relaxed);
         self.learn(store, news, now);
         Ok(())
+    }
+
+    /// What this process holds of all budgets, and what dead processes held of those of `now`.
+    pub fn held_and_lost(&self, now: Timestamp) -> (NanoUsd, NanoUsd) {
+        let current = [period(Per::Month, now), day(now)];
+        let (mut held, mut lost): (NanoUsd, NanoUsd) = (0, 0);
+        let mut add = |of: Period, known: KnownSpend| {
+            lost = lost.saturating_add(if current.contains(&of) { known.others.lost } else { 0 });
+        };
+        for entry in &self.counted {
+            if let Some(account) = &entry.value().counts().account {
+                held = held.saturating_add(account.held());
+                account.known().for_each(|(of, known)| add(of, known));
+            }
+        }
+        self.known.iter().for_each(|entry| add(entry.key().1, *entry.value()));
+        (held, lost)
     }
 
     /// Notes what a request used, to be written with the next batch.

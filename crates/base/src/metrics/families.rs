@@ -161,6 +161,11 @@ metrics! {
         keys: IntGaugeVec = "keys" ["interface", "status"];
         /// Revoked `keys` and disabled `users` that the store has not written yet.
         unsaved_endings: IntGaugeVec = "unsaved_endings" ["kind"];
+        /// US dollars of budgets that this gateway holds for its requests.
+        budget_held: Gauge = "budget_held_usd" [];
+        /// US dollars of budgets of today and this month that gateways held when they died. They
+        /// count until an admin settles them. The same at all gateways that share a store.
+        budget_lost: Gauge = "budget_lost_usd" [];
         /// Nodes by state: `pending`, `ready`, `draining`, `unreachable`, `gone`.
         nodes: IntGaugeVec = "nodes" ["state"];
         /// 1 while AGENT asks for no credential.

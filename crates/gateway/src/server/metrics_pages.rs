@@ -13,6 +13,7 @@ use pingora::server::ShutdownWatch;
 
 use rerouter_base::error::Error;
 use rerouter_base::interface::Interface;
+use rerouter_base::money::dollars;
 use rerouter_core::app::App;
 use rerouter_records::node::NodeState;
 use rerouter_routing::BreakerState;
@@ -58,6 +59,8 @@ impl MetricsPages {
             let open = breaker != BreakerState::Closed;
             self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
         }
+        let (held, lost) = self.app.limits.held_and_lost(now);
+        self.app.metrics.budgets(dollars(held), dollars(lost));
         self.app.metrics.body_memory(self.app.body_memory.held());
         if let Some(left) = self.app.authority.left() {
             self.app.metrics.lease(left, self.app.clock.machine_ahead().unwrap_or(0));
