@@ -10,6 +10,7 @@
 // Benches print figures for people, and may panic if they cannot run. No other crate calls them.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, unreachable_pub)]
 
+mod budgeted;
 mod chart;
 mod compare;
 mod figures;
@@ -99,6 +100,9 @@ struct Flags {
     /// Counts what a gateway with a lease takes, on a separate PostgreSQL, beside one without.
     #[arg(long, requires = "instructions", conflicts_with = "translated")]
     leased: bool,
+    /// Counts what a request of a key with a budget takes, beside one without.
+    #[arg(long, requires = "instructions", conflicts_with_all = ["translated", "leased"])]
+    budgeted: bool,
     /// Requests of each side whose instructions are counted.
     #[arg(long, default_value_t = 1000, requires = "instructions",
           value_parser = clap::value_parser!(u64).range(10..=100_000))]
@@ -142,6 +146,9 @@ fn measure(flags: &Flags) -> Result<()> {
     }
     if flags.leased {
         return leased::measure(flags, flags.requests);
+    }
+    if flags.budgeted {
+        return budgeted::measure(flags, flags.requests);
     }
     if flags.instructions {
         return instructions::measure(flags, flags.requests);

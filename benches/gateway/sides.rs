@@ -63,12 +63,29 @@ pub fn gateway_with(
     name: &'static str,
     binary: &Path,
     upstream: SocketAddr,
-    (threads, captures): (u16, bool),
+    sizes: (u16, bool),
     more: &str,
+) -> Result<Process> {
+    gateway_limited(start, name, binary, upstream, sizes, (more, &json!({})))
+}
+
+/// Starts the gateway with limits of its key. With limits the target has a price.
+pub fn gateway_limited(
+    start: &Start,
+    name: &'static str,
+    binary: &Path,
+    upstream: SocketAddr,
+    (threads, captures): (u16, bool),
+    (more, limits): (&str, &Value),
 ) -> Result<Process> {
     let dir = tempfile::Builder::new().prefix("rerouter-bench-").tempdir()?;
     let (address, metrics) = (free_address()?, free_address()?);
     write_documents(dir.path(), (address, metrics, upstream), (threads, captures), more)?;
+    if limits.get("budget").is_some() {
+        let path = dir.path().join("routing.yaml");
+        let priced = "models: { up/fixed: { input_per_mtok: 1, output_per_mtok: 1 } }\n";
+        std::fs::write(&path, std::fs::read_to_string(&path)? + priced)?;
+    }
     let mut command = start.command(binary);
     command.arg("serve").arg("--config").arg(dir.path().join("rerouter.yaml")).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -83,7 +100,7 @@ pub fn gateway_with(
         let health = process.ask("GET", "/health", address, ADMIN, None);
         health.is_ok_and(|answer| answer.status == 200)
     })?;
-    let named = json!({ "name": "bench" });
+    let named = json!({ "name": "bench", "limits": limits });
     let made = process.ask("POST", "/v1/router/keys", address, ADMIN, Some(&named))?;
     let made: Value = serde_json::from_slice(&made.body)?;
     let key = made.get("key").and_then(Value::as_str);

@@ -3,6 +3,7 @@
 /// Traffic to nodes and agents, evaluated while they exist, after they changed, and after they are
 /// gone.
 mod agents_on_nodes;
+mod caches;
 /// Bytes of captures that are damaged on disk, with or without their index: only the captures in
 /// them are lost.
 mod damage;

@@ -1,5 +1,6 @@
 //! What requests may use, and what they cost: rates, budgets, token counts, prices.
 
+mod beyond;
 mod billing;
 mod budgets;
 mod estimates;

@@ -111,6 +111,9 @@ pub struct ChangeRecord {
     /// Change in cost of these captures, summed over those where it is known; null if it is known
     /// for none.
     pub cost_delta_usd: Option<f64>,
+    /// The same with `after_cold` of the cost.
+    #[serde(default)]
+    pub cost_delta_cold_usd: Option<f64>,
     /// Captures whose change in cost is unknown.
     pub unpriced: u64,
     pub reasons: Vec<ReasonCount>,
@@ -135,7 +138,8 @@ pub struct TargetShift {
 
 /// In dollars, for the evaluated captures. Captures without usage cost nothing: token counts,
 /// refusals, failures. If the new first target is the recorded one, or the one that served, the
-/// billed cost counts; else the recorded tokens at the prices of the deciding document.
+/// billed cost counts; else the recorded tokens at the prices of the deciding document. A request
+/// that finds no target any more counts with its cost before.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]
 pub struct CostRecord {
@@ -143,6 +147,13 @@ pub struct CostRecord {
     pub before: f64,
     /// Under the document. A capture whose new cost is unknown counts with its cost before.
     pub after: f64,
+    /// `after` with as many cached tokens as recorded, wherever a request would go.
+    #[serde(default)]
+    pub after_warm: f64,
+    /// `after` without cached tokens at targets that a request did not go to. The cost is between
+    /// `after_warm` and this.
+    #[serde(default)]
+    pub after_cold: f64,
     /// Parts of `before` and `after` that rest on estimated usage (`usage.estimated`).
     pub estimated: CostSides,
     /// Cost of the captures skipped as `version` or `redacted`; in no other sum.

@@ -169,12 +169,15 @@ struct Demand {
 }
 
 impl Demand {
-    fn turn(&mut self, now: Timestamp, spent: NanoUsd) {
+    /// Notes what is spent and reserved now.
+    fn note(&mut self, now: Timestamp, spent: NanoUsd, reserved: NanoUsd) {
         let passed = now.duration_since(self.since).unsigned_abs();
         if passed >= DEMAND_SPAN {
             self.before = if passed < 2 * DEMAND_SPAN { self.present } else { 0 };
             (self.since, self.from, self.present) = (now, spent, 0);
         }
+        let used = spent.saturating_add(reserved).saturating_sub(self.from);
+        self.present = self.present.max(used);
     }
 }
 
@@ -337,20 +340,21 @@ impl Account {
     /// Reserves a checked amount. Returns the period to settle it in.
     pub(super) fn reserve(&mut self, amount: NanoUsd, at: Timestamp) -> Period {
         self.now.reserved = self.now.reserved.saturating_add(amount);
-        self.demand.turn(at, self.now.known.own.spent);
-        let used = self.now.used().saturating_sub(self.demand.from);
-        self.demand.present = self.demand.present.max(used);
+        self.demand.note(at, self.now.known.own.spent, self.now.reserved);
         self.now.period
     }
 
-    /// Replaces a reserve by what was spent, in the period in which it was reserved.
-    pub(super) fn settle(&mut self, period: Period, reserved: NanoUsd, spent: OwnSpend) {
+    /// Replaces a reserve by what was spent, in the period in which it was reserved. Returns
+    /// whether the hold should be written now, so that the next such request need not wait.
+    pub(super) fn settle(&mut self, period: Period, reserved: NanoUsd, spent: OwnSpend) -> bool {
         for one in self.periods().filter(|one| one.period == period) {
             one.reserved = one.reserved.saturating_sub(reserved);
             let own = &mut one.known.own;
             own.spent = own.spent.saturating_add(spent.spent);
             own.estimated = own.estimated.saturating_add(spent.estimated);
         }
+        let next = self.now.used().saturating_add(reserved);
+        reserved > 0 && next > self.now.limit && reserved <= self.room()
     }
 
     /// Whether nothing is reserved.
@@ -374,7 +378,7 @@ impl Account {
         self.before.retain(|one| is_of_months(one.period) != is_of_months_now || !one.is_done());
         let PeriodSpend { reserved, known, .. } = self.now;
         let demand = &mut self.demand;
-        demand.turn(at, known.own.spent);
+        demand.note(at, known.own.spent, reserved);
         let lacking = reserved.saturating_add(demand.lacking);
         let held = lacking.max(demand.present).max(demand.before);
         let limit = known.own.spent.saturating_add(held);

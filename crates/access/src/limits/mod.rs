@@ -355,8 +355,9 @@ impl LimitPermit {
             if let (Some(account), Some((period, reserved))) = (&mut counts.account, held.money) {
                 let spent = cost.unwrap_or(reserved);
                 let estimated = if estimated { spent } else { 0 };
-                account.settle(period, reserved, OwnSpend { spent, estimated });
-                held.counted.queue.note(&held.counted.subject);
+                let is_low = account.settle(period, reserved, OwnSpend { spent, estimated });
+                let (queue, subject) = (&held.counted.queue, &held.counted.subject);
+                if is_low { queue.soon(subject) } else { queue.note(subject) }
             }
         }
     }

@@ -21,9 +21,16 @@ pub(super) struct Bounds {
     /// Fail if a request that found a target would find none.
     #[arg(long)]
     forbid_unroutable: bool,
-    /// Fail if the cost of the captures would rise by more than this share, for example 5% or 0.05.
+    /// Fail if more than this share of the captures that found a target would find none.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    max_unroutable: Option<f64>,
+    /// Fail if the cost of the captures could rise by more than this share, for example 5% or 0.05.
+    /// Prompt caches of targets that a request did not go to count as cold.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     max_cost_increase: Option<f64>,
+    /// Assume for --max-cost-increase that as many tokens are cached elsewhere as were recorded.
+    #[arg(long, requires = "max_cost_increase")]
+    assume_warm: bool,
     /// Pass if there are no captures to judge. Default: fail.
     #[arg(long)]
     allow_empty: bool,
@@ -53,6 +60,7 @@ impl Bounds {
     fn any(&self) -> bool {
         self.max_changed.is_some()
             || self.forbid_unroutable
+            || self.max_unroutable.is_some()
             || self.max_cost_increase.is_some()
             || self.junit.is_some()
     }
@@ -77,8 +85,11 @@ impl Bounds {
             let why = || format!("{lost} of {all} captures would find no target any more");
             add("forbid-unroutable", (*lost > 0).then(why));
         }
+        if let Some(most) = self.max_unroutable {
+            add("max-unroutable", too_many_unroutable(report, most));
+        }
         if let Some(most) = self.max_cost_increase.filter(|_| !is_empty) {
-            add("max-cost-increase", too_expensive(report, most));
+            add("max-cost-increase", too_expensive(report, most, self.assume_warm));
         }
         verdicts
     }
@@ -97,12 +108,26 @@ fn too_many_changed(report: &EvaluationRecord, most: f64) -> Option<String> {
     })
 }
 
+fn too_many_unroutable(report: &EvaluationRecord, most: f64) -> Option<String> {
+    let (lost, all) = (report.unroutable, routed(report));
+    let share = if lost == 0 { 0.0 } else { (lost as f64 / all as f64).min(1.0) };
+    (share > most).then(|| {
+        let (share, most) = (percent(share), percent(most));
+        format!("{lost} of {all} captures ({share}) would find no target, at most {most} may")
+    })
+}
+
 /// An unknown cost breaks the bound too: it might exceed it.
-fn too_expensive(report: &EvaluationRecord, most: f64) -> Option<String> {
-    let (increase, unknown) = (cost_increase(report), unknown_increases(report));
+fn too_expensive(report: &EvaluationRecord, most: f64, assume_warm: bool) -> Option<String> {
+    let warm = cost_increase(report, report.cost.after);
+    let cold = cost_increase(report, report.cost.after_cold).max(warm);
+    let (increase, unknown) = (if assume_warm { warm } else { cold }, unknown_increases(report));
     if increase > most + ROUNDING {
-        let (increase, most) = (percent(increase), percent(most));
-        return Some(format!("the captures would cost {increase} more, at most {most} is allowed"));
+        let (told, most) = (percent(increase), percent(most));
+        let caches = if increase > warm { " if the caches of other targets are cold" } else { "" };
+        return Some(format!(
+            "the captures would cost {told} more{caches}, at most {most} is allowed"
+        ));
     }
     (unknown > 0).then(|| {
         let why = unpriced(report);

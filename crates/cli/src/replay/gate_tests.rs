@@ -7,7 +7,9 @@ fn bounds() -> Bounds {
     Bounds {
         max_changed: Some(0.02),
         forbid_unroutable: true,
+        max_unroutable: None,
         max_cost_increase: Some(0.05),
+        assume_warm: false,
         allow_empty: false,
         junit: None,
     }
@@ -32,6 +34,7 @@ fn report(
         to: "p/y".into(),
         count: 1,
         cost_delta_usd: None,
+        cost_delta_cold_usd: None,
         unpriced,
         reasons: Vec::new(),
         examples: Vec::new(),
@@ -87,7 +90,9 @@ fn each_bound_holds_up_to_its_edge_and_no_further() {
     let none = Bounds {
         max_changed: None,
         forbid_unroutable: false,
+        max_unroutable: None,
         max_cost_increase: None,
+        assume_warm: false,
         allow_empty: false,
         junit: None,
     };
@@ -102,4 +107,29 @@ fn captures_that_found_no_target_before_do_not_dilute_the_share() {
     assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 0.04));
     report.unroutable_before = 100;
     assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 1.0));
+}
+
+#[test]
+fn the_caches_of_other_targets_count_as_cold_unless_they_are_assumed_to_be_warm() {
+    let mut report = report(100, 2, 0, 1.0, 0.91, 0);
+    report.cost.after_cold = 1.16;
+    let why = bounds().judge(&report).pop().and_then(|verdict| verdict.broken).unwrap();
+    let told = "the captures would cost 16.00 % more if the caches of other targets are cold, \
+                at most 5.00 % is allowed";
+    assert_eq!(why, told);
+    assert_eq!(broken(&Bounds { assume_warm: true, ..bounds() }, &report), [""; 0]);
+}
+
+#[test]
+fn captures_that_find_no_target_any_more_have_a_bound_of_their_own() {
+    let bounds = |most| Bounds {
+        max_unroutable: Some(most),
+        forbid_unroutable: false,
+        max_changed: None,
+        ..bounds()
+    };
+    let mut report = report(100, 3, 3, 1.0, 1.0, 0);
+    assert_eq!(broken(&bounds(0.03), &report), [""; 0]);
+    report.unroutable_before = 50;
+    assert_eq!(broken(&bounds(0.03), &report), ["max-unroutable"]);
 }

@@ -18,10 +18,10 @@ pub(super) fn changed_share(report: &EvaluationRecord) -> f64 {
     }
 }
 
-/// The relative increase of the known costs; infinite if nothing cost anything before.
-pub(super) fn cost_increase(report: &EvaluationRecord) -> f64 {
+/// The relative increase of the known costs to `after`; infinite if nothing cost anything before.
+pub(super) fn cost_increase(report: &EvaluationRecord, after: f64) -> f64 {
     let before = report.cost.before;
-    match report.cost.after - before {
+    match after - before {
         more if before > 0.0 => more / before,
         more if more > 0.0 => f64::INFINITY,
         _ => 0.0,
@@ -115,8 +115,16 @@ fn costs(report: &EvaluationRecord) -> String {
     let sides = |before: f64, after: f64| {
         format!("{} before, {} after", dollars(Some(before)), dollars(Some(after)))
     };
-    let increase = more_or_less(cost_increase(report));
-    let mut out = format!("cost {} ({increase})\n", sides(cost.before, cost.after));
+    let increase = |after| more_or_less(cost_increase(report, after));
+    let told = sides(cost.before, cost.after);
+    let mut out = format!("cost {told} ({})\n", increase(cost.after));
+    if cost.after_cold > cost.after {
+        out.push_str(&format!(
+            "up to {} ({}) if the caches of targets that requests did not go to are cold\n",
+            dollars(Some(cost.after_cold)),
+            increase(cost.after_cold)
+        ));
+    }
     let CostSides { before, after } = cost.estimated;
     if before + after > 0.0 {
         let told = sides(before, after);

@@ -15,6 +15,7 @@ fn report(flows: &[(String, String, u64)]) -> EvaluationRecord {
         to: to.clone(),
         count: *count,
         cost_delta_usd: None,
+        cost_delta_cold_usd: None,
         unpriced: 0,
         reasons: Vec::new(),
         examples: Vec::new(),

@@ -58,8 +58,8 @@ fn summary(report: &EvaluationRecord) -> Markup {
 
 /// The cost before and after, of `evaluated` requests.
 fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
-    let CostRecord { before, after, unpriced, estimated, .. } = cost;
-    let (before, after, unpriced) = (*before, *after, *unpriced);
+    let CostRecord { before, after, after_cold, unpriced, estimated, .. } = cost;
+    let (before, after, after_cold, unpriced) = (*before, *after, *after_cold, *unpriced);
     html! {
         h2 { "Cost" }
         dl.rt-stats {
@@ -76,6 +76,13 @@ fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
         p.muted {
             "What the first choices cost, by the tokens of the recorded answers. It is not what \
              was paid."
+        }
+        @if after_cold > after {
+            p {
+                "With yours it can cost up to " (pieces::money(after_cold)) " ("
+                (difference(before, after_cold)) "): if the prompt caches of the models that \
+                requests did not go to are cold."
+            }
         }
         @if estimated.before > 0.0 || estimated.after > 0.0 {
             p.muted {

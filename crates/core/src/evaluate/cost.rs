@@ -5,6 +5,7 @@
 use rerouter_base::money::{NanoUsd, nano_usd};
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::usage::Usage;
 use rerouter_records::evaluation::Lack;
 use rerouter_routing::Routing;
 
@@ -29,18 +30,33 @@ pub(super) struct PriceList<'a> {
     pub(super) baseline: Option<&'a Routing>,
 }
 
+/// The cost of a capture on each side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Costs {
+    pub(super) before: Cost,
+    /// With as many cached tokens as recorded.
+    pub(super) after: Cost,
+    /// Without cached tokens at a target that the request did not go to.
+    pub(super) after_cold: Cost,
+}
+
 impl PriceList<'_> {
     /// The cost at the first target before, and at the first target after. If both are the same
-    /// target, both costs are the same, even if its price differs between the documents.
-    pub(super) fn costs(&self, head: &Head, from: Option<&str>, to: Option<&str>) -> (Cost, Cost) {
-        let before = cost(head, from, self.baseline);
-        let after = if from == to { before.clone() } else { cost(head, to, Some(self.candidate)) };
-        (before, after)
+    /// target, both costs are the same, even if its price differs between the documents. A request
+    /// that finds no target any more saves nothing.
+    pub(super) fn costs(&self, head: &Head, from: Option<&str>, to: Option<&str>) -> Costs {
+        let before = cost(head, from, self.baseline, false);
+        if from == to || to.is_none() {
+            return Costs { after: before.clone(), after_cold: before.clone(), before };
+        }
+        let after = |is_cold| cost(head, to, Some(self.candidate), is_cold);
+        Costs { before, after: after(false), after_cold: after(true) }
     }
 }
 
-/// The cost of the capture if this target comes first.
-fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
+/// The cost of the capture if this target comes first. `is_cold`: the target has cached nothing,
+/// unless the request went there.
+fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>, is_cold: bool) -> Cost {
     // Without a target nothing is charged.
     let Some(target) = target else { return Ok(0) };
     let unpriced = |target: &str, lacks| Unpriced { target: target.to_owned(), lacks };
@@ -63,7 +79,9 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>) -> Cost {
             unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price)
         });
     }
-    let priced = prices.and_then(|document| document.target_for(target)?.prices?.cost(usage));
+    let cached_tokens = usage.cached_tokens.filter(|_| !is_cold);
+    let usage = Usage { cached_tokens, ..*usage };
+    let priced = prices.and_then(|document| document.target_for(target)?.prices?.cost(&usage));
     priced.map(nano_usd).ok_or_else(|| unpriced(target, Lack::Price))
 }
 
@@ -92,9 +110,10 @@ mod tests {
     /// output tokens.
     fn document() -> Routing {
         let text = "providers: { p: { protocol: mock } }\n\
-            models: { p/a: { input_per_mtok: 1, output_per_mtok: 2 } }\n\
+            models: { p/a: { input_per_mtok: 1, output_per_mtok: 2 }, p/cached: { \
+            input_per_mtok: 1, output_per_mtok: 2, cached_input_per_mtok: 0.5 } }\n\
             recipes: { r: { rules: [ { name: x, targets: [ { target: p/a }, \
-            { target: p/b } ] } ] } }\naliases: { auto: r }\n";
+            { target: p/b }, { target: p/cached } ] } ] } }\naliases: { auto: r }\n";
         let server = config::read_server("test", "", &|_| None).unwrap();
         config::read_routing("test", text, &server, &|_| None, None).unwrap()
     }
@@ -113,27 +132,44 @@ mod tests {
     fn a_capture_costs_what_was_billed_and_elsewhere_what_its_tokens_cost_there() {
         let (routing, head) = (document(), served_at(Some(0.5)));
         let prices = PriceList { candidate: &routing, baseline: None };
-        let after = |to: Option<&str>| prices.costs(&head, Some("openai/gpt-5"), to).1;
+        let after = |to: Option<&str>| prices.costs(&head, Some("openai/gpt-5"), to).after;
         for (to, cost) in [
             (Some("openai/gpt-5"), Ok(500_000_000)),
             (Some("demo/echo"), Ok(500_000_000)),
             (Some("p/a"), Ok(11_000)),
             (Some("p/b"), lacks("p/b", Lack::Price)),
             (Some("p/gone"), lacks("p/gone", Lack::Price)),
-            (None, Ok(0)),
+            // No target is no saving.
+            (None, Ok(500_000_000)),
         ] {
             assert_eq!(after(to), cost, "{to:?}");
         }
         // The same target costs the same before and after, whichever document has its price.
         let both = PriceList { candidate: &routing, baseline: Some(&routing) };
+        let sides = |costs: Costs| (costs.before, costs.after);
         assert_eq!(
-            both.costs(&head, Some("p/b"), Some("p/b")),
+            sides(both.costs(&head, Some("p/b"), Some("p/b"))),
             (lacks("p/b", Lack::Price), lacks("p/b", Lack::Price))
         );
-        assert_eq!(both.costs(&head, Some("p/a"), None), (Ok(11_000), Ok(0)));
+        assert_eq!(sides(both.costs(&head, Some("p/a"), None)), (Ok(11_000), Ok(11_000)));
         let unknown = served_at(None);
-        let costs = prices.costs(&unknown, Some("openai/gpt-5"), Some("p/a"));
+        let costs = sides(prices.costs(&unknown, Some("openai/gpt-5"), Some("p/a")));
         assert_eq!(costs, (lacks("demo/echo", Lack::Price), Ok(11_000)));
+    }
+
+    #[test]
+    fn another_target_may_have_cached_nothing() {
+        let (routing, mut head) = (document(), served_at(Some(0.5)));
+        let usage = head.usage.as_mut().unwrap();
+        usage.cached_tokens = Some(2);
+        let prices = PriceList { candidate: &routing, baseline: Some(&routing) };
+        let after = |from, to| {
+            let costs = prices.costs(&head, Some(from), Some(to));
+            (costs.after, costs.after_cold)
+        };
+        // Two of three input tokens at half a dollar per million.
+        assert_eq!(after("demo/echo", "p/cached"), (Ok(10_000), Ok(11_000)));
+        assert_eq!(after("p/a", "demo/echo"), (Ok(500_000_000), Ok(500_000_000)), "it went there");
     }
 
     #[test]
@@ -142,7 +178,7 @@ mod tests {
         let cost = |change: &dyn Fn(&mut Head)| {
             let mut head = Head { usage: None, ..served_at(None) };
             change(&mut head);
-            super::cost(&head, Some("p/a"), Some(&routing))
+            super::cost(&head, Some("p/a"), Some(&routing), false)
         };
         assert_eq!(cost(&|head| head.endpoint = "messages.count_tokens".into()), Ok(0));
         assert_eq!(cost(&|head| head.status = 400), Ok(0));

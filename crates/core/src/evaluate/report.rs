@@ -9,7 +9,7 @@ use rerouter_records::evaluation::{
     ChangeRecord, CostRecord, CostSides, EvaluationRecord, ReasonCount, TargetShift, UnpricedTarget,
 };
 
-use super::cost::{Cost, PriceList, Unpriced};
+use super::cost::{Costs, PriceList, Unpriced};
 use super::explain::Reason;
 use super::judge::{Judged, Skipped};
 
@@ -52,18 +52,19 @@ pub struct EvaluationReport {
 struct CostSums {
     before: NanoUsd,
     after: NanoUsd,
+    after_cold: NanoUsd,
 }
 
 impl CostSums {
     fn add(&mut self, other: CostSums) {
         self.before = self.before.saturating_add(other.before);
         self.after = self.after.saturating_add(other.after);
+        self.after_cold = self.after_cold.saturating_add(other.after_cold);
     }
 
-    /// The increase in dollars.
-    fn delta(self) -> f64 {
-        dollars(self.after.saturating_sub(self.before))
-            - dollars(self.before.saturating_sub(self.after))
+    /// The increase to `after`, in dollars.
+    fn delta(self, after: NanoUsd) -> f64 {
+        dollars(after.saturating_sub(self.before)) - dollars(self.before.saturating_sub(after))
     }
 }
 
@@ -118,13 +119,16 @@ impl EvaluationReport {
         }
     }
 
-    fn add_costs(&mut self, head: &Head, (before, after): &(Cost, Cost)) {
+    fn add_costs(&mut self, head: &Head, costs: &Costs) {
+        let Costs { before, after, after_cold } = costs;
         // An unknown cost after counts as the cost before, and an unknown cost before as 0 on both
         // sides. So the sums differ only by known changes.
         let sums = match (before, after) {
-            (Ok(before), after) => {
-                CostSums { before: *before, after: *after.as_ref().unwrap_or(before) }
-            }
+            (Ok(before), after) => CostSums {
+                before: *before,
+                after: *after.as_ref().unwrap_or(before),
+                after_cold: *after_cold.as_ref().unwrap_or(before),
+            },
             (Err(_), _) => CostSums::default(),
         };
         self.cost.add(sums);
@@ -204,6 +208,8 @@ impl EvaluationReport {
         CostRecord {
             before: dollars(self.cost.before),
             after: dollars(self.cost.after),
+            after_warm: dollars(self.cost.after),
+            after_cold: dollars(self.cost.after_cold),
             estimated: CostSides {
                 before: dollars(self.estimated.before),
                 after: dollars(self.estimated.after),
@@ -216,10 +222,13 @@ impl EvaluationReport {
 }
 
 impl TargetChange {
-    fn add(&mut self, id: &RequestId, costs: &(Cost, Cost), reasons: Vec<Reason>) {
+    fn add(&mut self, id: &RequestId, costs: &Costs, reasons: Vec<Reason>) {
         self.count += 1;
         match costs {
-            (Ok(before), Ok(after)) => self.cost.add(CostSums { before: *before, after: *after }),
+            Costs { before: Ok(before), after: Ok(after), after_cold: Ok(after_cold) } => {
+                let (before, after, after_cold) = (*before, *after, *after_cold);
+                self.cost.add(CostSums { before, after, after_cold });
+            }
             _ => self.unpriced += 1,
         }
         for reason in reasons {
@@ -230,6 +239,11 @@ impl TargetChange {
         if self.examples.len() < EVALUATE_EXAMPLES {
             self.examples.push(id.clone());
         }
+    }
+
+    /// If no cost is known, the difference is unknown, not 0.
+    fn known_delta(&self, after: NanoUsd) -> Option<f64> {
+        (self.unpriced < self.count).then(|| self.cost.delta(after))
     }
 
     fn record(&self, (from, to): &(String, String)) -> ChangeRecord {
@@ -244,8 +258,8 @@ impl TargetChange {
             from: from.clone(),
             to: to.clone(),
             count: self.count,
-            // If no cost is known, the difference is unknown, not 0.
-            cost_delta_usd: (self.unpriced < self.count).then(|| self.cost.delta()),
+            cost_delta_usd: self.known_delta(self.cost.after),
+            cost_delta_cold_usd: self.known_delta(self.cost.after_cold),
             unpriced: self.unpriced,
             reasons: reasons.into_iter().map(row).collect(),
             examples: self.examples.clone(),
