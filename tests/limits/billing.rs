@@ -593,27 +593,34 @@ async fn what_evaluations_say_of_costs_is_what_was_billed() {
     assert_eq!(sum, billed(json!({}), String::new()).await);
 
     // Under another document, requests that move are priced by it, and others cost what they did.
-    let (cheap, dear) = ([5_000, 5_000, 5_000], [77, 77, 777_777]);
+    let (cheap, dear) = ([5_000, 5_000, 5_000], [77, 7, 777_777]);
     let candidate = document(&world.url, "b/large", cheap, dear)
         .replace("{ target: a/small, weight: 1 }, ", "")
         .replace(", { target: a/unpriced, weight: 1 }", "");
     let report = world.evaluate(&json!({ "document": candidate })).await;
-    let expected: u64 = all
-        .iter()
-        .filter(|capture| !capture["usage"].is_null() && capture["cost_usd"].is_number())
-        .map(|capture| {
-            let moved = capture["model"] == "auto"
-                && ![&capture["decision"], &capture["served"]]
-                    .into_iter()
-                    .any(|of| target(of) == "b/large");
-            if moved {
-                priced("b/large", &capture["usage"], cheap, dear).unwrap()
-            } else {
-                nano(&capture["cost_usd"])
-            }
-        })
-        .sum();
-    assert_eq!(nano(&report["cost"]["after"]), expected, "{report:#}");
+    let expected = |is_cold: bool| -> u64 {
+        all.iter()
+            .filter(|capture| !capture["usage"].is_null() && capture["cost_usd"].is_number())
+            .map(|capture| {
+                let moved = capture["model"] == "auto"
+                    && ![&capture["decision"], &capture["served"]]
+                        .into_iter()
+                        .any(|of| target(of) == "b/large");
+                let mut usage = capture["usage"].clone();
+                if is_cold {
+                    usage["cached_tokens"] = Value::Null;
+                }
+                match moved {
+                    true => priced("b/large", &usage, cheap, dear).unwrap(),
+                    false => nano(&capture["cost_usd"]),
+                }
+            })
+            .sum()
+    };
+    let cost = |name: &str| nano(&report["cost"][name]);
+    assert_eq!((cost("after"), cost("after_warm")), (expected(false), expected(false)));
+    assert_eq!(cost("after_cold"), expected(true), "{report:#}");
+    assert!(cost("after_cold") > cost("after"), "{report:#}");
     assert!(report["changed"].as_u64().unwrap() > rounds / 20, "{report:#}");
     world.host.stop().await;
 }
