@@ -299,7 +299,20 @@ async fn usage_is_summed_as_asked() {
     assert_eq!(usage(&["--until", "2020-01-01"]).await.well(), "no usage\n");
     usage(&["--since", "yesterday"]).await.failed(2, "--since has to be a day");
     assert_eq!(usage(&["--by", "model,model"]).await.well(), table);
-    usage(&["--by", "nonsense"]).await.failed(2, "possible values: key, user");
+    usage(&["--by", "nonsense"]).await.failed(2, "has to be one of key, user");
+    // Who spends most, by what the keys and users are called today.
+    let path = format!("/v1/router/keys/{}", scene.key.id);
+    let team = json!({"name": "Ann's laptop", "labels": {"team": "search"}});
+    let changed = scene.gateway.manage("PATCH", &path, &scene.gateway.admin_key, Some(&team)).await;
+    assert_eq!(changed.status, 200, "{}", changed.text());
+    let keys = usage(&["--by", "key,user"]).await.well();
+    let named = format!("Ann's laptop ({})", scene.key.id);
+    assert!(keys.lines().nth(1).unwrap().starts_with(&named), "{keys}");
+    let models = usage(&["--by", "model", "--limit", "1"]).await.well();
+    assert!(models.contains("p/large") && models.contains("(there is more: "), "{models}");
+    let teams = usage(&["--by", "label:team"]).await.well();
+    assert!(teams.starts_with("LABEL:TEAM") && teams.contains("search"), "{teams}");
+    usage(&["--by", "label:"]).await.failed(2, "label:NAME");
 }
 
 #[tokio::test]

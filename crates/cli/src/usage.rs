@@ -31,10 +31,14 @@ pub(super) struct UsageArguments {
     /// Before this day, written like --since.
     #[arg(long, value_name = "DAY")]
     until: Option<String>,
-    /// Sum by these; several with commas.
+    /// Sum by these, several with commas: key, user, model, alias, recipe, rule, day, and a label
+    /// of the key such as label:team.
     #[arg(long, value_name = "COLUMNS", default_value = "model", value_delimiter = ',',
-        value_parser = ["key", "user", "model", "alias", "recipe", "rule", "day"])]
+        value_parser = column)]
     by: Vec<String>,
+    /// The most sums to list, those that cost most first; up to 1000.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: Option<u16>,
     /// Print the JSON of the API.
     #[arg(long, global = true)]
     json: bool,
@@ -101,6 +105,10 @@ fn sums(client: &ApiClient, arguments: &UsageArguments) -> Result<(), CommandFai
         }
     }
     let mut query = vec![("group_by", by.join(","))];
+    if !by.iter().any(|column| column == "day") {
+        query.push(("order", "cost_usd".to_owned()));
+    }
+    query.extend(arguments.limit.map(|limit| ("limit", limit.to_string())));
     for (name, option, text) in
         [("since", "--since", &arguments.since), ("until", "--until", &arguments.until)]
     {
@@ -108,7 +116,7 @@ fn sums(client: &ApiClient, arguments: &UsageArguments) -> Result<(), CommandFai
             query.push((name, day(option, text, now)?));
         }
     }
-    let fewer = "choose fewer columns or days";
+    let fewer = "choose fewer columns or days, or a higher --limit";
     list(client, USAGE, &query, arguments.json, fewer, |rows| match rows.is_empty() {
         true => print("no usage\n"),
         false => print(&table(rows, &by).text()),
@@ -151,12 +159,36 @@ fn table(rows: &[Value], columns: &[String]) -> TextTable {
         let cost = dollars(row.get("cost_usd").and_then(Value::as_f64));
         let unpriced = row.get("unpriced_requests").and_then(Value::as_u64).unwrap_or(0);
         let cost = if unpriced > 0 { format!("{cost} ({unpriced} unpriced)") } else { cost };
-        let names = columns.iter().map(|name| text(row.get(name)));
+        let names = columns.iter().map(|column| named(row, column));
         let sums = SUMS.iter().map(|name| text(row.pointer(name)));
         let replays = text(row.pointer("/replays/requests"));
         table.row(names.chain(sums).chain([cost, replays]));
     }
     table
+}
+
+/// The value of a column; of a key and of a user with the name that they have today.
+fn named(row: &Value, column: &str) -> String {
+    let (column, name) = match column {
+        "key" => (column, row.get("key_name")),
+        "user" => (column, row.get("user_email")),
+        _ => (column.split(':').next().unwrap_or(column), None),
+    };
+    let value = text(row.get(column));
+    match name.and_then(Value::as_str) {
+        Some(name) => format!("{name} ({value})"),
+        None => value,
+    }
+}
+
+/// A column to sum by.
+fn column(text: &str) -> Result<String, String> {
+    const COLUMNS: [&str; 7] = ["key", "user", "model", "alias", "recipe", "rule", "day"];
+    let is_label = text.strip_prefix("label:").is_some_and(|name| !name.is_empty());
+    match is_label || COLUMNS.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("has to be one of {}, label:NAME", COLUMNS.join(", "))),
+    }
 }
 
 /// The start of a day in UTC.

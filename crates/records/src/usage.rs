@@ -39,8 +39,17 @@ pub struct UsageRecord {
     pub object: UsageObject,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Option<String>>,
+    /// The name that the key has today; null if it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_name: Option<Option<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Option<String>>,
+    /// The e-mail address that the user has today; null if the user is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_email: Option<Option<String>>,
+    /// The value of a label of the key, as the key has it today.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<Option<String>>,
     /// The target that answered, `provider/model`; null if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Option<String>>,
@@ -122,8 +131,8 @@ pub struct UsageParameters {
     /// hours.
     #[serde(default)]
     pub interval: UsageInterval,
-    /// Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, and `day` or, for
-    /// any interval, `time`. Default: one total.
+    /// Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, a label of the key
+    /// such as `label:team`, and `day` or, for any interval, `time`. Default: one total.
     #[serde(default)]
     pub group_by: String,
     /// The largest first; without it the latest time first, else in the order of the values.

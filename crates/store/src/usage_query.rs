@@ -18,6 +18,8 @@ rerouter_base::words! {
         Alias = "alias",
         Recipe = "recipe",
         Rule = "rule",
+        /// A label of the key, as the key has it today.
+        Label = "label",
         Day = "day",
         /// The interval of the query.
         Time = "time",
@@ -63,6 +65,8 @@ pub struct UsageQuery {
     pub only: Vec<(UsageColumn, Vec<String>)>,
     /// The columns to group by. Without columns there is one sum.
     pub group_by: Vec<UsageColumn>,
+    /// The name of the label for [`UsageColumn::Label`], without quotes.
+    pub label: String,
     /// The sum to order groups by, the largest first. Without it, groups are in the order of their
     /// values, times latest first.
     pub order: Option<UsageOrder>,
@@ -75,7 +79,9 @@ impl UsageQuery {
         let only = self.only.iter().map(|(column, _)| column);
         let mut columns = self.group_by.iter().chain(only);
         self.reach == Reach::All
-            && !columns.any(|column| matches!(column, UsageColumn::Key | UsageColumn::User))
+            && !columns.any(|column| {
+                matches!(column, UsageColumn::Key | UsageColumn::User | UsageColumn::Label)
+            })
     }
 }
 
@@ -104,9 +110,14 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
         (UsageInterval::Day, false) => ("usage", "day", None),
         (_, false) => ("usage_recent", "at", Some(interval.seconds())),
     };
-    let named = |column: UsageColumn| match column.is_time() {
-        true => time.to_owned(),
-        false => format!("\"{}\"", column.as_str()),
+    let labels = if transaction.is_shared() { "CAST(labels AS json)" } else { "labels" };
+    let named = |column: UsageColumn| match column {
+        UsageColumn::Day | UsageColumn::Time => time.to_owned(),
+        UsageColumn::Label => format!(
+            "coalesce((SELECT {labels} ->> '{}' FROM keys WHERE id = {table}.key), '')",
+            query.label
+        ),
+        _ => format!("\"{}\"", column.as_str()),
     };
     let columns: Vec<String> = query.group_by.iter().map(|column| named(*column)).collect();
     let values: String = columns.iter().map(|column| format!("CAST({column} AS TEXT), ")).collect();

@@ -8,9 +8,7 @@ use super::view::{Dimension, View};
 use crate::call::PageCall;
 use rerouter_base::error::Result;
 use rerouter_base::url::encode;
-use rerouter_records::key::KeyRecord;
 use rerouter_records::usage::{UsageList, UsageRecord};
-use rerouter_records::user::UserRecord;
 
 /// Most values that have their own series in the charts.
 const SERIES: usize = 5;
@@ -69,7 +67,7 @@ impl Traffic {
             times,
             total: total.data.into_iter().next().unwrap_or_default(),
             over_time: over_time.filter_map(|row| Some((begin(&row)?, row))).collect(),
-            names: names(call, view.by, &largest.data).await,
+            names: names(&largest.data),
             largest: largest.data,
             has_more: largest.has_more,
             series,
@@ -91,20 +89,12 @@ fn begin(row: &UsageRecord) -> Option<i64> {
     Some(row.time.as_ref()?.as_ref()?.parse::<Timestamp>().ok()?.as_second())
 }
 
-/// Names of keys and emails of users by id. Deleted keys, and keys of others, have none.
-async fn names(
-    call: &PageCall<'_>,
-    by: Dimension,
-    rows: &[UsageRecord],
-) -> HashMap<String, String> {
-    let read = rows.iter().filter_map(|row| by.value(row)).map(async |id| {
-        let path = |list| format!("/v1/{list}/{}", encode(id));
-        let name = match by {
-            Dimension::Key => call.read::<KeyRecord>(&path("router/keys")).await.ok()?.name,
-            Dimension::User => call.read::<UserRecord>(&path("users")).await.ok()?.email?,
-            Dimension::Recipe | Dimension::Target => return None,
-        };
-        Some((id.to_owned(), name)).filter(|(_, name)| !name.is_empty())
-    });
-    futures::future::join_all(read).await.into_iter().flatten().collect()
+/// Names of keys and emails of users by id. Keys and users that are gone have none.
+fn names(rows: &[UsageRecord]) -> HashMap<String, String> {
+    let named = |id: &Option<Option<String>>, name: &Option<Option<String>>| {
+        Some((id.clone()??, name.clone()?.filter(|name| !name.is_empty())?))
+    };
+    let both =
+        |row: &UsageRecord| [named(&row.key, &row.key_name), named(&row.user, &row.user_email)];
+    rows.iter().flat_map(both).flatten().collect()
 }

@@ -5,10 +5,12 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::call::{Answer, Call};
+use crate::app::App;
 use rerouter_access::limits::day;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
-use rerouter_base::id::UserId;
+use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::interface::Interface;
 use rerouter_base::money::{dollars, nano_usd};
 use rerouter_records::page::{ListObject, Page};
 use rerouter_records::usage::{
@@ -33,7 +35,7 @@ pub(super) async fn get(call: Call<'_>, query: UsageParameters) -> Result<Answer
     if since.zip(until).is_some_and(|(since, until)| since >= until) {
         return Err(Error::invalid("until", "until must be after since."));
     }
-    let group_by = columns(&query.group_by)?;
+    let (group_by, label) = columns(&query.group_by)?;
     if group_by.contains(&UsageColumn::Day) && interval != UsageInterval::Day {
         return Err(Error::invalid("group_by", "The column of other intervals than 1d is time."));
     }
@@ -50,6 +52,7 @@ pub(super) async fn get(call: Call<'_>, query: UsageParameters) -> Result<Answer
         until: unit(end),
         only: filters(&query)?,
         group_by: group_by.clone(),
+        label,
         order: query.order,
         limit: limit + 1,
     };
@@ -58,7 +61,8 @@ pub(super) async fn get(call: Call<'_>, query: UsageParameters) -> Result<Answer
     let mut groups = app.store.usage(wanted).await?;
     let has_more = groups.len() > limit;
     groups.truncate(limit);
-    let data = groups.iter().map(|group| show(group, &group_by)).collect();
+    let mut data: Vec<UsageRecord> = groups.iter().map(|group| show(group, &group_by)).collect();
+    data.iter_mut().for_each(|record| add_names(call.app, record));
     let span = UsageSpan { since: since.map(Into::into), until: end.into() };
     Ok(UsageList { object: ListObject::It, data, has_more, next: None, span }.into())
 }
@@ -161,24 +165,42 @@ fn bound(name: &str, text: Option<&str>, interval: UsageInterval) -> Result<Opti
 /// Length of a date like 2026-11-21.
 const DATE: usize = 10;
 
-/// Reads a comma-separated list without duplicates.
-fn columns(text: &str) -> Result<Vec<UsageColumn>> {
+/// Reads a comma-separated list without duplicates. Also returns the name of the label in it.
+fn columns(text: &str) -> Result<(Vec<UsageColumn>, String)> {
     let refused = || {
         Error::invalid(
             "group_by",
-            "group_by must be a comma-separated list of key, user, model, alias, recipe, rule, day \
-             and time, each once.",
+            "group_by must be a comma-separated list of key, user, model, alias, recipe, rule, \
+             label:NAME, day and time, each once.",
         )
     };
-    let mut columns = Vec::new();
+    let (mut columns, mut label) = (Vec::new(), String::new());
     for word in text.split(',').map(str::trim).filter(|_| !text.is_empty()) {
+        let (word, name) = word.split_once(':').unwrap_or((word, ""));
         let column = UsageColumn::parse(word).ok_or_else(refused)?;
-        if columns.contains(&column) {
+        if columns.contains(&column) || (column == UsageColumn::Label) == name.is_empty() {
             return Err(refused());
         }
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte)) {
+            let why = "The name of a label in group_by may have letters, digits and - _ . /";
+            return Err(Error::invalid("group_by", why));
+        }
+        label.push_str(name);
         columns.push(column);
     }
-    Ok(columns)
+    Ok((columns, label))
+}
+
+/// Adds the names that the key and the user have today.
+fn add_names(app: &App, record: &mut UsageRecord) {
+    record.key_name = record.key.as_ref().map(|id| {
+        let id = KeyId::known(id.as_deref()?);
+        app.auth.key(Interface::Router, &id).map(|key| key.row().name.clone())
+    });
+    record.user_email = record.user.as_ref().map(|id| {
+        let id = UserId::known(id.as_deref()?);
+        app.auth.user(&id).map(|user| user.email.clone()).filter(|email| !email.is_empty())
+    });
 }
 
 fn begin_of(at: Timestamp, interval: UsageInterval) -> Timestamp {
@@ -207,6 +229,7 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> UsageRecord {
             UsageColumn::Alias => (&mut shown.alias, known),
             UsageColumn::Recipe => (&mut shown.recipe, known),
             UsageColumn::Rule => (&mut shown.rule, known),
+            UsageColumn::Label => (&mut shown.label, known),
             UsageColumn::Day => (&mut shown.day, known.map(|day| date(&day).unwrap_or(day))),
             UsageColumn::Time => (&mut shown.time, known.and_then(|at| time(&at))),
         };
@@ -249,9 +272,14 @@ mod tests {
 
     #[test]
     fn columns_are_known_and_there_once() {
-        assert_eq!(columns("").unwrap(), []);
-        assert_eq!(columns("day,key").unwrap(), [UsageColumn::Day, UsageColumn::Key]);
-        for bad in ["days", "key,key", "key,", ","] {
+        assert_eq!(columns("").unwrap().0, []);
+        assert_eq!(columns("day,key").unwrap().0, [UsageColumn::Day, UsageColumn::Key]);
+        let team = columns("key,label:team").unwrap();
+        assert_eq!(team, (vec![UsageColumn::Key, UsageColumn::Label], "team".to_owned()));
+        let quoted = "label:a'b";
+        for bad in
+            ["days", "key,key", "key,", ",", "label", "label:", quoted, "label:a,label:b", "key:x"]
+        {
             assert_eq!(columns(bad).unwrap_err().field(), Some("group_by"), "{bad}");
         }
     }

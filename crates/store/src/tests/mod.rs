@@ -113,6 +113,7 @@ macro_rules! suite {
                 a_sum_stops_at_its_bound
                 holds_are_written_all_or_none
                 all_that_hold_of_a_budget_hold_no_more_than_it
+                usage_is_summed_by_a_label_of_its_key
                 usage_is_summed_by_any_columns
                 usage_is_summed_by_hour_and_by_five_minutes
             }

@@ -49,6 +49,38 @@ async fn groups(store: &Store, query: UsageQuery) -> Vec<(Vec<String>, u64, u64)
     groups.into_iter().map(|group| (group.values, all(group.own), all(group.replays))).collect()
 }
 
+pub(crate) async fn usage_is_summed_by_a_label_of_its_key(bed: &impl Bed) {
+    let (store, random) = (bed.open().await, Random::seeded(1));
+    for (email, team, requests) in
+        [("a@example.com", "blue", 1), ("b@example.com", "red's", 2), ("c@example.com", "blue", 4)]
+    {
+        let user = user(email, &random);
+        store.create_user(user.clone()).await.unwrap();
+        let mut made = key(&user.id, &random);
+        made.labels = [("team.x".to_owned(), team.to_owned())].into();
+        store.create_key(made.clone()).await.unwrap();
+        let at = usage_of("2026-11-01", "usr_ann", "m", false);
+        let used = UsageKey { key: Some(made.id), user: user.id, ..at };
+        store.write_usage(vec![(used, sums(requests))]).await.unwrap();
+    }
+    let gone = usage_of("2026-11-01", "usr_ann", "m", false);
+    store.write_usage(vec![(gone, sums(8))]).await.unwrap();
+    let by = |label: &str, order| UsageQuery {
+        until: 20_261_103,
+        limit: 10,
+        group_by: vec![UsageColumn::Label],
+        label: label.to_owned(),
+        order,
+        ..UsageQuery::default()
+    };
+    let named = |value: &str, own| (vec![value.to_owned()], own, 0);
+    assert_eq!(
+        groups(&store, by("team.x", Some(UsageOrder::Cost))).await,
+        [named("", 8), named("blue", 5), named("red's", 2)]
+    );
+    assert_eq!(groups(&store, by("other", None)).await, [named("", 15)]);
+}
+
 pub(crate) async fn usage_is_summed_by_any_columns(bed: &impl Bed) {
     let store = bed.open().await;
     for _ in 0..2 {
