@@ -99,8 +99,8 @@ pub(super) async fn reserve(
     if !permit.has_budget() || !prompt.endpoint.costs() {
         return Ok(());
     }
-    let mut targets = live.routing.targets_of(decision);
-    targets.truncate(live.routing.retry_of(decision).attempts.max(1));
+    // Each may be asked: one that is barred by then counts as no attempt.
+    let targets = live.routing.targets_of(decision);
     let wanted =
         cost_bound::dearest(&targets, prompt).map_err(|unpriced| no_price(permit, unpriced))?;
     let reserved = app.limits.reserve(permit, wanted, app.clock.now());
@@ -145,7 +145,10 @@ fn no_price(permit: &LimitPermit, target: &Target) -> Error {
 /// reserve as spent, and so does a whole answer whose bill is unknown because the client left. A
 /// stream that the client left costs no more than its reserve. A call without an answer used
 /// nothing.
-pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
+pub(super) fn settle(permit: LimitPermit, outcome: &mut Outcome) {
+    if outcome.bill == Bill::AtMost {
+        outcome.limit_charge(dollars(permit.reserved()));
+    }
     let cost = outcome.cost_usd().map(nano_usd);
     let (tokens, spent) = match &outcome.usage {
         Some(usage) => (Some(usage.total_tokens), cost),
@@ -155,10 +158,7 @@ pub(super) fn settle(permit: LimitPermit, outcome: &Outcome) {
     let estimated = outcome.usage.is_some_and(|usage| usage.estimated);
     match outcome.bill {
         Bill::Told => permit.settle(tokens, spent, estimated),
-        Bill::AtMost => {
-            let reserved = permit.reserved();
-            permit.settle(tokens, spent.map(|spent| spent.min(reserved)), true);
-        }
+        Bill::AtMost => permit.settle(tokens, spent, true),
         Bill::Unknown => permit.settle(None, None, true),
     }
 }

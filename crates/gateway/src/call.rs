@@ -94,7 +94,9 @@ pub(super) struct CallProgress {
     /// The caller's slot among the concurrent requests.
     pub(super) slot: Option<ConcurrencySlot>,
     /// Pingora's proxy, or a hook in it, panicked.
-    pub(super) panicked: bool,
+    panicked: bool,
+    /// A provider was at work when Pingora's proxy panicked.
+    pub(super) asked_at_panic: bool,
 }
 
 /// The target of an attempt, and the node behind the target.
@@ -219,7 +221,9 @@ impl InferenceCall {
 
     /// Notes that Pingora's proxy panicked: the current attempt ends.
     pub(super) fn panics(&self) {
-        self.progress().panicked = true;
+        let mut progress = self.progress();
+        (progress.panicked, progress.asked_at_panic) = (true, progress.connected);
+        drop(progress);
         self.attempt_failed(AttemptFailure::Internal, false);
     }
 

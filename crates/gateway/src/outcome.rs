@@ -56,6 +56,8 @@ pub(super) struct Outcome {
     pub(super) usage: Option<Usage>,
     /// How well the bill is known.
     pub(super) bill: Bill,
+    /// What a budget pays for a stream that its client left, in dollars.
+    charged: Option<f64>,
     /// The target that answered, or that was working when the client left.
     served: Option<AskedTarget>,
     /// The last event of a translated stream that broke off.
@@ -69,7 +71,7 @@ impl Outcome {
     pub(super) fn take(call: &InferenceCall, prompt_tokens: u64) -> Self {
         let mut progress = call.progress();
         progress.slot = None;
-        let panicked = progress.panicked && progress.connected;
+        let asked_at_panic = progress.asked_at_panic;
         if progress.failure.is_none() {
             progress.failure = failure_at_end(&progress.relay);
             let failure = progress.failure;
@@ -98,6 +100,7 @@ impl Outcome {
             answer,
             usage: None,
             bill: Bill::Told,
+            charged: None,
             served,
             last_event: None,
             relay,
@@ -113,14 +116,14 @@ impl Outcome {
         if outcome.failure == Some(AttemptFailure::ClientGone) {
             outcome.bill = outcome.bill_of_left(&call.request);
         }
-        if panicked && outcome.usage.is_none_or(|usage| usage.estimated) {
+        if asked_at_panic && outcome.usage.is_none_or(|usage| usage.estimated) {
             outcome.bill = Bill::Unknown;
         }
         outcome
     }
 
-    /// What is known of the bill for an answer that its client left. If a budget pays for it, the
-    /// usage of a stream is raised to the most that the provider can have read and made until then.
+    /// What is known of the bill for an answer that its client left, if a budget pays for it. A
+    /// stream costs the most that the provider can have read and made until then.
     fn bill_of_left(&mut self, request: &SentRequest) -> Bill {
         let Some(prompt) = request.paid else { return Bill::Told };
         let is_asked = self.usage.is_some() || self.is_good();
@@ -138,12 +141,16 @@ impl Outcome {
         let said = target.and_then(|target| target.tokens_per_second);
         let assumed = said.unwrap_or(0).max(TOKENS_PER_SECOND).saturating_mul(request.answers);
         let rate = (2.0 * seen).max(assumed as f64);
-        if let Some(target) = target.filter(|_| !self.relay.tally.is_prompt_told()) {
-            usage.prompt_tokens = usage.prompt_tokens.max(prompt.tokens(target));
-        }
         // The cast saturates.
         usage.completion_tokens = usage.completion_tokens.max((seconds * rate).ceil() as u64);
         usage.total_tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);
+        // Tokens count as estimated, and money as the most that they can be.
+        self.charged = target.and_then(|target| {
+            let is_told = self.relay.tally.is_prompt_told();
+            let most = if is_told { 0 } else { prompt.tokens(target) };
+            let prompt_tokens = usage.prompt_tokens.max(most);
+            target.prices.as_ref()?.cost(&Usage { prompt_tokens, ..*usage })
+        });
         Bill::AtMost
     }
 
@@ -229,7 +236,12 @@ impl Outcome {
 
     /// The cost in dollars, if all prices that are needed for it are known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
-        self.target()?.prices.as_ref()?.cost(self.usage.as_ref()?)
+        self.charged.or_else(|| self.target()?.prices.as_ref()?.cost(self.usage.as_ref()?))
+    }
+
+    /// Limits what a stream costs that its client left.
+    pub(super) fn limit_charge(&mut self, most_usd: f64) {
+        self.charged = self.charged.map(|charged| charged.min(most_usd));
     }
 
     /// The target that answered, or that was working when the client left.

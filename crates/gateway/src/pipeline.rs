@@ -266,8 +266,8 @@ impl Pipeline {
         // The overhead does not include the wait for the client's bytes.
         app.metrics.overhead(exchange.started.elapsed().saturating_sub(received.waited));
         *holder = proxy(&self.proxy, holder.take(), &call, shutdown).await;
-        let outcome = Outcome::take(&call, record.prompt_tokens());
-        allowance::settle(permit, &outcome);
+        let mut outcome = Outcome::take(&call, record.prompt_tokens());
+        allowance::settle(permit, &mut outcome);
         let (ended, added) = match holder.as_deref_mut() {
             Some(session) => finish_answer(app, session, exchange, &call, &outcome).await,
             None => (RequestEnd::GONE, Bytes::new()),

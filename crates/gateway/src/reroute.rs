@@ -301,8 +301,8 @@ impl RerouteGuard<'_> {
     }
 
     fn settle(&mut self, record: &Record) -> Outcome {
-        let outcome = Outcome::take(&self.call, record.prompt_tokens());
-        allowance::settle(self.permit.take().unwrap_or_default(), &outcome);
+        let mut outcome = Outcome::take(&self.call, record.prompt_tokens());
+        allowance::settle(self.permit.take().unwrap_or_default(), &mut outcome);
         outcome
     }
 }
@@ -310,11 +310,13 @@ impl RerouteGuard<'_> {
 impl Drop for RerouteGuard<'_> {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            let (failure, status) = match std::thread::panicking() {
-                true => (AttemptFailure::Internal, 500),
-                false => (AttemptFailure::ClientGone, 499),
+            let status = if std::thread::panicking() {
+                self.call.panics();
+                500
+            } else {
+                self.call.attempt_failed(AttemptFailure::ClientGone, false);
+                499
             };
-            self.call.attempt_failed(failure, false);
             let outcome = self.settle(&record);
             record.close(self.app, self.exchange, outcome, status, Bytes::new());
         }

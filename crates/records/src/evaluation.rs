@@ -83,6 +83,9 @@ pub struct EvaluationRecord {
     pub changed: u64,
     /// Captures that had a target before and have none now.
     pub unroutable: u64,
+    /// Captures that had a target before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routed_before: Option<u64>,
     /// Captures without a target both before and now.
     pub unroutable_before: u64,
     pub rule_changed: u64,
@@ -149,11 +152,12 @@ pub struct CostRecord {
     pub after: f64,
     /// `after` with as many cached tokens as recorded, wherever a request would go.
     #[serde(default)]
-    pub after_warm: f64,
-    /// `after` without cached tokens at targets that a request did not go to. The cost is between
-    /// `after_warm` and this.
+    pub after_warm: Option<f64>,
+    /// `after` without cached tokens at targets that a request did not go to. Requests that stay
+    /// count with their recorded cache, though it may be colder if a part of their conversation
+    /// leaves.
     #[serde(default)]
-    pub after_cold: f64,
+    pub after_cold: Option<f64>,
     /// Parts of `before` and `after` that rest on estimated usage (`usage.estimated`).
     pub estimated: CostSides,
     /// Cost of the captures skipped as `version` or `redacted`; in no other sum.

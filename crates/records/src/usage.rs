@@ -131,8 +131,8 @@ pub struct UsageParameters {
     /// hours.
     #[serde(default)]
     pub interval: UsageInterval,
-    /// Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, a label of the key
-    /// such as `label:team`, and `day` or, for any interval, `time`. Default: one total.
+    /// Comma-separated list of `key`, `user`, `model`, `alias`, `recipe`, `rule`, a label of the
+    /// key such as `label:team`, and `day` or, for any interval, `time`. Default: one total.
     #[serde(default)]
     pub group_by: String,
     /// The largest first; without it the latest time first, else in the order of the values.

@@ -156,11 +156,6 @@ impl Routing {
     pub fn known_names(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.known_names.iter().map(|(name, owner)| (&**name, owner.as_deref()))
     }
-
-    /// Retry policy of a decision: its recipe's, or the default for direct names.
-    pub fn retry_of(&self, decision: &Decision) -> RetryPolicy {
-        self.recipe(&decision.recipe).map_or_else(RetryPolicy::default, |recipe| recipe.retry())
-    }
 }
 
 impl fmt::Debug for Routing {

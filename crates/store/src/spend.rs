@@ -15,7 +15,7 @@ use rerouter_base::money::NanoUsd;
 /// A key or user by its id, and a day as `yyyymmdd` or a month as `yyyymm00`.
 pub type SpendKey = (String, i64);
 
-/// The periods that count: a month, and days from `day` on.
+/// The periods that count: a month, and all from `day` on, with the months that end later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Since {
     pub month: i64,

@@ -354,7 +354,8 @@ impl Account {
             own.estimated = own.estimated.saturating_add(spent.estimated);
         }
         let next = self.now.used().saturating_add(reserved);
-        reserved > 0 && next > self.now.limit && reserved <= self.room()
+        let is_now = period == self.now.period;
+        is_now && reserved > 0 && next > self.now.limit && reserved <= self.room()
     }
 
     /// Whether nothing is reserved.

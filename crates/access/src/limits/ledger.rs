@@ -37,8 +37,8 @@ pub fn day(at: Timestamp) -> i64 {
 
 /// The periods of budgets that count. Requests of yesterday may still be running.
 fn since(now: Timestamp) -> Since {
-    let yesterday = now.checked_sub(Duration::from_secs(86_400)).map_or(0, day);
-    Since { month: period(Per::Month, now), day: yesterday }
+    let yesterday = now.checked_sub(Duration::from_secs(86_400)).unwrap_or(now);
+    Since { month: period(Per::Month, yesterday), day: day(yesterday) }
 }
 
 impl Limiter {
@@ -57,6 +57,7 @@ impl Limiter {
 
     /// Notes whether other processes use the same budgets from now on.
     pub fn set_shared(&self, shared: bool) {
+        self.is_alone.store(false, Ordering::Relaxed);
         self.shared.store(shared, Ordering::Relaxed);
     }
 
@@ -133,8 +134,10 @@ impl Limiter {
     ) -> Result<(), StoreError> {
         if all && self.is_alone.load(Ordering::Relaxed) && !store.is_shared() {
             store.end_other_holders(self.holder).await?;
-            self.is_alone.store(false, Ordering::Relaxed);
-            self.set_shared(false);
+            // Unless an upgrade has begun meanwhile.
+            if self.is_alone.swap(false, Ordering::Relaxed) {
+                self.set_shared(false);
+            }
         }
         if all && (self.is_shared() || self.is_stale.load(Ordering::Relaxed)) {
             self.refresh(store, now).await?;
@@ -158,7 +161,9 @@ impl Limiter {
             let mut is_learned = false;
             self.with_account(&subject, |account| is_learned = account.learn(period, others));
             if !is_learned {
-                self.known.entry((subject, period)).or_default().others = others;
+                self.known.entry((subject.clone(), period)).or_default().others = others;
+                // The account may have been opened meanwhile.
+                self.with_account(&subject, |account| _ = account.learn(period, others));
             }
         }
         for (subject, _) in news.wanted {
@@ -271,7 +276,7 @@ impl Limiter {
 
     /// Lets no request spend a budget any more.
     pub fn stop(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.stopped.store(true, Ordering::Release);
     }
 
     /// Writes what was spent and gives back what is held. No budget can be spent after it.
@@ -285,6 +290,7 @@ impl Limiter {
 
     async fn end_holds(&self, store: &Store) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
+        self.closed.store(true, Ordering::Release);
         let mut last = Vec::new();
         for entry in &self.counted {
             let writes = entry.value().counts().account.as_mut().map(Account::last_writes);

@@ -94,6 +94,9 @@ pub struct Limiter {
     /// Held while usage is written.
     keeping: tokio::sync::Mutex<()>,
     queue: Arc<WriteQueue>,
+    /// Whether no request may spend a budget any more.
+    stopped: AtomicBool,
+    /// Whether the last sums of this process are written.
     closed: AtomicBool,
     /// Whether the store failed when holds were last to be written.
     failing: AtomicBool,
@@ -117,6 +120,7 @@ impl Default for Limiter {
             writing: tokio::sync::Mutex::default(),
             keeping: tokio::sync::Mutex::default(),
             queue: Arc::default(),
+            stopped: AtomicBool::default(),
             closed: AtomicBool::default(),
             failing: AtomicBool::default(),
         }
@@ -271,6 +275,10 @@ impl Limiter {
 
     fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Relaxed)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
     }
 
     fn is_closed(&self) -> bool {

@@ -33,8 +33,8 @@ impl Limiter {
         now: Timestamp,
     ) -> Result<(), Box<Error>> {
         permit.awaited = None;
-        let may_draw =
-            !self.is_closed() && now.as_microsecond() < self.may_draw_until.load(Ordering::Acquire);
+        let may_draw = !self.is_stopped()
+            && now.as_microsecond() < self.may_draw_until.load(Ordering::Acquire);
         let mut all = lock(&permit.held);
         let mut room = NanoUsd::MAX;
         for (counts, held) in all.iter_mut().zip(&permit.held) {
@@ -106,7 +106,7 @@ impl Limiter {
                 Err(refused) if permit.awaits_hold() => refused,
                 done => return done,
             };
-            if self.failing.load(Ordering::Acquire) || self.is_closed() {
+            if self.failing.load(Ordering::Acquire) || self.is_stopped() {
                 return Err(Box::new(not_held()));
             }
             if Instant::now() >= until {

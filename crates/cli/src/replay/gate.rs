@@ -119,9 +119,15 @@ fn too_many_unroutable(report: &EvaluationRecord, most: f64) -> Option<String> {
 
 /// An unknown cost breaks the bound too: it might exceed it.
 fn too_expensive(report: &EvaluationRecord, most: f64, assume_warm: bool) -> Option<String> {
-    let warm = cost_increase(report, report.cost.after);
-    let cold = cost_increase(report, report.cost.after_cold).max(warm);
-    let (increase, unknown) = (if assume_warm { warm } else { cold }, unknown_increases(report));
+    let (warm, unknown) = (cost_increase(report, report.cost.after), unknown_increases(report));
+    let increase = match report.cost.after_cold {
+        _ if assume_warm => warm,
+        Some(cold) => cost_increase(report, cold).max(warm),
+        None => {
+            let why = "this gateway does not say what cold caches cost: use --assume-warm";
+            return Some(why.to_owned());
+        }
+    };
     if increase > most + ROUNDING {
         let (told, most) = (percent(increase), percent(most));
         let caches = if increase > warm { " if the caches of other targets are cold" } else { "" };

@@ -42,6 +42,7 @@ fn report(
     let cost = CostRecord {
         before,
         after,
+        after_cold: Some(after),
         unpriced: unpriced + 1,
         unpriced_targets: vec![target("p/x", "price", unpriced), target("p/y", "usage", 1)],
         ..CostRecord::default()
@@ -112,12 +113,14 @@ fn captures_that_found_no_target_before_do_not_dilute_the_share() {
 #[test]
 fn the_caches_of_other_targets_count_as_cold_unless_they_are_assumed_to_be_warm() {
     let mut report = report(100, 2, 0, 1.0, 0.91, 0);
-    report.cost.after_cold = 1.16;
+    report.cost.after_cold = Some(1.16);
     let why = bounds().judge(&report).pop().and_then(|verdict| verdict.broken).unwrap();
     let told = "the captures would cost 16.00 % more if the caches of other targets are cold, \
                 at most 5.00 % is allowed";
     assert_eq!(why, told);
     assert_eq!(broken(&Bounds { assume_warm: true, ..bounds() }, &report), [""; 0]);
+    report.cost.after_cold = None;
+    assert_eq!(broken(&bounds(), &report), ["max-cost-increase"], "an earlier gateway");
 }
 
 #[test]
@@ -131,5 +134,8 @@ fn captures_that_find_no_target_any_more_have_a_bound_of_their_own() {
     let mut report = report(100, 3, 3, 1.0, 1.0, 0);
     assert_eq!(broken(&bounds(0.03), &report), [""; 0]);
     report.unroutable_before = 50;
+    assert_eq!(broken(&bounds(0.03), &report), ["max-unroutable"]);
+    // Half of those that find none now found one before.
+    (report.unroutable_before, report.routed_before) = (0, Some(50));
     assert_eq!(broken(&bounds(0.03), &report), ["max-unroutable"]);
 }

@@ -6,7 +6,9 @@ use rerouter_records::evaluation::{Baseline, ChangeRecord, CostSides, Evaluation
 
 /// Captures that found a target before; changes are a share of these.
 pub(super) fn routed(report: &EvaluationRecord) -> u64 {
-    report.evaluated.saturating_sub(report.unroutable_before)
+    // A gateway of an earlier version does not say.
+    let fewer = || report.evaluated.saturating_sub(report.unroutable_before);
+    report.routed_before.unwrap_or_else(fewer)
 }
 
 /// The share of [`routed`] captures that go elsewhere, as `PUT /v1/router/config` computes it for
@@ -118,11 +120,11 @@ fn costs(report: &EvaluationRecord) -> String {
     let increase = |after| more_or_less(cost_increase(report, after));
     let told = sides(cost.before, cost.after);
     let mut out = format!("cost {told} ({})\n", increase(cost.after));
-    if cost.after_cold > cost.after {
+    if let Some(cold) = cost.after_cold.filter(|cold| *cold > cost.after) {
         out.push_str(&format!(
             "up to {} ({}) if the caches of targets that requests did not go to are cold\n",
-            dollars(Some(cost.after_cold)),
-            increase(cost.after_cold)
+            dollars(Some(cold)),
+            increase(cold)
         ));
     }
     let CostSides { before, after } = cost.estimated;

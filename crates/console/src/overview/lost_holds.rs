@@ -32,7 +32,7 @@ const COLUMNS: [Column<LostHoldRecord>; 6] = [
             form .row method="post" action="/console/lost-holds" {
                 input type="hidden" name="subject" value=(hold.subject);
                 input type="hidden" name="period" value=(hold.period);
-                input name="spent_usd" inputmode="decimal" autocomplete="off" size="8" value="0"
+                input name="spent_usd" inputmode="decimal" autocomplete="off" size="8" required
                     aria-label=(format!("Spent of {} in {}", hold.subject, hold.period));
                 button type="submit" { "Settle" }
             }
@@ -45,15 +45,19 @@ pub(super) async fn section(call: &PageCall<'_>) -> Markup {
     if !call.is_admin() {
         return html! {};
     }
-    let listed = call.read::<Page<LostHoldRecord>>("/v1/router/usage/lost").await;
-    let holds = by_budget(listed.map(|page| page.data).unwrap_or_default());
+    let listed = match call.read::<Page<LostHoldRecord>>("/v1/router/usage/lost").await {
+        Ok(listed) => listed,
+        Err(error) => return pieces::notice("bad", &html! { (error.detail()) }),
+    };
+    let (holds, has_more) = (by_budget(listed.data), listed.has_more);
     html! {
         @if !holds.is_empty() {
             section aria-labelledby="lost-holds" {
                 h2 #lost-holds { "Lost of budgets" }
                 p .hint {
                     "Gateways held this when they died. It counts until you say what of it was \
-                     spent; the rest is given back."
+                     spent; the rest is given back, for good."
+                    @if has_more { " There are more, also of these budgets: settle some first." }
                 }
                 (pieces::table_of("Lost of budgets", &COLUMNS, &holds))
             }

@@ -59,7 +59,7 @@ fn summary(report: &EvaluationRecord) -> Markup {
 /// The cost before and after, of `evaluated` requests.
 fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
     let CostRecord { before, after, after_cold, unpriced, estimated, .. } = cost;
-    let (before, after, after_cold, unpriced) = (*before, *after, *after_cold, *unpriced);
+    let (before, after, unpriced) = (*before, *after, *unpriced);
     html! {
         h2 { "Cost" }
         dl.rt-stats {
@@ -77,7 +77,7 @@ fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
             "What the first choices cost, by the tokens of the recorded answers. It is not what \
              was paid."
         }
-        @if after_cold > after {
+        @if let Some(after_cold) = after_cold.filter(|cold| *cold > after) {
             p {
                 "With yours it can cost up to " (pieces::money(after_cold)) " ("
                 (difference(before, after_cold)) "): if the prompt caches of the models that \

@@ -191,6 +191,7 @@ impl EvaluationReport {
             by_change: changes.into_iter().map(|(pair, change)| change.record(pair)).collect(),
             shift: shift.collect(),
             cost: self.cost_record(),
+            routed_before: Some(self.routed_before),
             skipped: skipped.collect(),
             unreadable: Some(self.unreadable).filter(|unreadable| *unreadable > 0),
             ..self.counts.clone()
@@ -208,8 +209,8 @@ impl EvaluationReport {
         CostRecord {
             before: dollars(self.cost.before),
             after: dollars(self.cost.after),
-            after_warm: dollars(self.cost.after),
-            after_cold: dollars(self.cost.after_cold),
+            after_warm: Some(dollars(self.cost.after)),
+            after_cold: Some(dollars(self.cost.after_cold)),
             estimated: CostSides {
                 before: dollars(self.estimated.before),
                 after: dollars(self.estimated.after),
