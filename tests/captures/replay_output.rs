@@ -255,5 +255,5 @@ async fn usage_keeps_what_it_is_of_and_its_cost_on_a_narrow_terminal() {
     }
     let (dir, key) = (scene.gateway.dir(), &scene.gateway.admin_key);
     let told = on_a_terminal(dir, &url, key, 60, "usage --by key").await;
-    assert!(told.contains("(no room for COMPLETION, CACHED, REPLAYS; --json"), "{told}");
+    assert!(told.contains("(no room for PROMPT, COMPLETION, CACHED, REPLAYS; --json"), "{told}");
 }

@@ -145,40 +145,36 @@ fn list(
 }
 
 fn table(rows: &[Value], columns: &[String]) -> TextTable {
-    let titles = columns.iter().map(|name| name.to_uppercase());
+    // What keys and users are called today.
+    let has = |name: &str| columns.iter().any(|column| column == name);
+    let called = [("NAME", "/key_name", has("key")), ("EMAIL", "/user_email", has("user"))];
+    let called: Vec<_> = called.into_iter().filter(|(.., is_asked)| *is_asked).collect();
     let sums = ["REQUESTS", "PROMPT", "COMPLETION", "CACHED", "COST", "REPLAYS"];
+    let titles = columns.iter().map(|name| name.to_uppercase());
+    let titles = titles.chain(sums.map(str::to_owned));
+    let titles = titles.chain(called.iter().map(|(title, ..)| (*title).to_owned()));
     // The group, the cost and the number of requests are never cut.
     let from = columns.len();
     let [requests, prompt, completion, cached, cost, replays] =
         [0, 1, 2, 3, 4, 5].map(|at| from + at);
-    let sums_by_importance = [cost, requests, prompt, completion, replays, cached];
-    let order: Vec<usize> = (0..from).chain(sums_by_importance).collect();
-    let mut table = TextTable::titled(titles.chain(sums.map(str::to_owned)).collect())
-        .with_priority(&order, from + 2);
+    let named = from + sums.len()..from + sums.len() + called.len();
+    let sums = [prompt, completion, replays, cached];
+    let order: Vec<usize> = (0..from).chain([cost, requests]).chain(named).chain(sums).collect();
+    let mut table = TextTable::titled(titles.collect()).with_priority(&order, from + 2);
     for row in rows {
         let cost = dollars(row.get("cost_usd").and_then(Value::as_f64));
         let unpriced = row.get("unpriced_requests").and_then(Value::as_u64).unwrap_or(0);
         let cost = if unpriced > 0 { format!("{cost} ({unpriced} unpriced)") } else { cost };
-        let names = columns.iter().map(|column| named(row, column));
+        let names = columns.iter().map(|column| {
+            // `label:team` is the member `label`.
+            text(row.get(column.split(':').next().unwrap_or(column)))
+        });
         let sums = SUMS.iter().map(|name| text(row.pointer(name)));
         let replays = text(row.pointer("/replays/requests"));
-        table.row(names.chain(sums).chain([cost, replays]));
+        let called = called.iter().map(|(_, pointer, _)| text(row.pointer(pointer)));
+        table.row(names.chain(sums).chain([cost, replays]).chain(called));
     }
     table
-}
-
-/// The value of a column; of a key and of a user with the name that they have today.
-fn named(row: &Value, column: &str) -> String {
-    let (column, name) = match column {
-        "key" => (column, row.get("key_name")),
-        "user" => (column, row.get("user_email")),
-        _ => (column.split(':').next().unwrap_or(column), None),
-    };
-    let value = text(row.get(column));
-    match name.and_then(Value::as_str) {
-        Some(name) => format!("{name} ({value})"),
-        None => value,
-    }
 }
 
 /// A column to sum by.
