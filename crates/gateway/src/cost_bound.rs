@@ -26,7 +26,7 @@ pub(super) fn dearest<'a>(
     prompt: &Prompt,
 ) -> std::result::Result<Reserve, &'a Target> {
     let (mut least, mut most) = (0, 0);
-    let bound = PromptBound::of(prompt);
+    let bound = PromptBound::new(prompt.request.ceiling, &prompt.headers);
     let ceiling = bound.ceiling;
     for target in targets {
         let assumed = if ceiling.is_limited { 0 } else { bounds::ANSWER_TOKENS };
@@ -58,10 +58,9 @@ pub(super) struct PromptBound {
 }
 
 impl PromptBound {
-    pub(super) fn of(prompt: &Prompt) -> Self {
-        let is_long = asks_for_long_context(&prompt.headers);
-        let least_context = if is_long { CONTEXT_TOKENS } else { 0 };
-        PromptBound { ceiling: prompt.request.ceiling, least_context }
+    pub(super) fn new(ceiling: Ceiling, headers: &HeaderMap) -> Self {
+        let least_context = if asks_for_long_context(headers) { CONTEXT_TOKENS } else { 0 };
+        PromptBound { ceiling, least_context }
     }
 
     /// The most tokens of the prompt at this target.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::call::{AskedTarget, InferenceCall};
 use super::content_type::says_event_stream;
+use super::cost_bound::PromptBound;
 use super::failure::AttemptFailure;
 use super::plan::SentRequest;
 use super::relay::Relay;
@@ -125,7 +126,7 @@ impl Outcome {
     /// What is known of the bill for an answer that its client left, if a budget pays for it. A
     /// stream costs the most that the provider can have read and made until then.
     fn bill_of_left(&mut self, request: &SentRequest) -> Bill {
-        let Some(prompt) = request.paid else { return Bill::Told };
+        let Some(ceiling) = request.paid else { return Bill::Told };
         let is_asked = self.usage.is_some() || self.is_good();
         let Some(usage) = self.usage.as_mut().filter(|_| request.stream) else {
             let is_told = request.stream || self.relay.complete || !is_asked;
@@ -147,6 +148,7 @@ impl Outcome {
         // Tokens count as estimated, and money as the most that they can be.
         self.charged = target.and_then(|target| {
             let is_told = self.relay.tally.is_prompt_told();
+            let prompt = PromptBound::new(ceiling, &request.headers);
             let most = if is_told { 0 } else { prompt.tokens(target) };
             let prompt_tokens = usage.prompt_tokens.max(most);
             target.prices.as_ref()?.cost(&Usage { prompt_tokens, ..*usage })

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-use super::cost_bound::PromptBound;
 use super::verdict::Mode;
 use rerouter_access::limits::LimitPermit;
 use rerouter_core::app::{App, Live};
 use rerouter_core::prompt::{NeutralForm, Prompt};
 use rerouter_dialect::CLIENT_HEADERS;
 use rerouter_dialect::endpoint::Endpoint;
-use rerouter_dialect::request;
+use rerouter_dialect::request::{self, Ceiling};
 use rerouter_dialect::wire::json::Edit;
 use rerouter_routing::health::RetryBudget;
 use rerouter_routing::{
@@ -108,8 +107,8 @@ pub(super) struct SentRequest {
     pub(super) query: Option<String>,
     /// Whether the usage counts towards a limit of the caller.
     pub(super) counted: bool,
-    /// The bound on its prompt, if a budget pays for it.
-    pub(super) paid: Option<PromptBound>,
+    /// The most tokens of it, if a budget pays for it.
+    pub(super) paid: Option<Ceiling>,
     /// Number of answers that the client asks for.
     pub(super) answers: u64,
     /// Whether the client asks for a stream.
@@ -122,7 +121,7 @@ impl SentRequest {
     /// The request that was read from a client, with its headers.
     pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, permit: &LimitPermit) -> Self {
         let is_paid = permit.has_budget() && prompt.endpoint.costs();
-        let paid = is_paid.then(|| PromptBound::of(&prompt));
+        let paid = is_paid.then_some(prompt.request.ceiling);
         SentRequest {
             neutral: prompt.take_neutral(),
             endpoint: prompt.endpoint,

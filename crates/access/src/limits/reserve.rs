@@ -59,7 +59,7 @@ impl Limiter {
         let waits = matches!(against, Some((BudgetRefusal::NotHeld, ..)));
         let lacking = if waits { wanted.most } else { 0 };
         let lacked = std::mem::replace(&mut permit.lacking, lacking);
-        for (counts, held) in all.iter_mut().zip(&permit.held) {
+        for (counts, held) in all.iter_mut().zip(&permit.held).filter(|_| waits || lacked > 0) {
             // The budget may be gone since the request began to wait.
             if let Some(account) = &mut counts.account {
                 account.lacks_no_more(lacked);
