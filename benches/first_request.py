@@ -125,7 +125,7 @@ def measure(binary, keys, provider, name, store, within):
 
 
 def main():
-    binary, keys = Path(sys.argv[1]).resolve(), int((sys.argv[2:] or [200])[0])
+    binary, keys = Path(sys.argv[1]).resolve(), int((sys.argv[2:] or [40])[0])
     provider = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Provider)
     threading.Thread(target=provider.serve_forever, daemon=True).start()
     print('store | limits | p50 of the first request, ms | at once | after 50 ms')
