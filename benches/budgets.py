@@ -3,22 +3,28 @@
 
     benches/budgets.py BINARY [WORD]
     benches/budgets.py --url URL --provider-port PORT --keys KEY,KEY,… [WORD]
+    benches/litellm.py [WORD]
 
 The first form starts a rerouter with a new data directory. The second asks any gateway that sends
 `model: auto` to an OpenAI-compatible provider at http://127.0.0.1:PORT/v1 for 1000 USD per million
 tokens of prompt and answer; each attack takes the next key, which has a new budget of one dollar.
-With WORD only the attacks that have it in their names.
+The third does so with LiteLLM. With WORD only the attacks that have it in their names.
 
 The provider makes 200 tokens a second and sums its own bill. It bills an answer that the gateway no
 longer reads: a whole one in full, a stream until it is cancelled.
+
+"Refused with room" counts refusals (402, 422, 429) for which the dollar had room by the provider's bill:
+that of answers that ended, the most that running ones can come to, and one answer more.
 """
 import argparse
 import asyncio
 import json
+import math
 import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -28,6 +34,7 @@ RATE = 200
 BUDGET = 1.0
 USD_PER_TOKEN = 0.001
 PROMPT = 7
+ADMIN = 'rtr_admin_' + '0' * 40
 
 
 class Provider:
@@ -35,22 +42,33 @@ class Provider:
 
     def __init__(self):
         self.bill = self.told = self.requests = 0
+        # By `seed`, by which clients number what they ask: what it comes to, and when it ended.
+        self.answers = {}
 
     async def serve(self, reader, writer):
         try:
             while head := await reader.readuntil(b'\r\n\r\n'):
+                if head.startswith(b'GET'):
+                    writer.write(b'HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n')
+                    continue
                 length = next(int(line[15:]) for line in head.split(b'\r\n')
                               if line.lower().startswith(b'content-length:'))
                 asked = json.loads(await reader.readexactly(length))
                 self.requests += 1
                 tokens = min(asked.get('max_tokens') or 100, 100)
-                await (self.stream if asked.get('stream') else self.whole)(writer, reader, tokens)
-        except (OSError, asyncio.IncompleteReadError):
+                answer = self.answers[asked['seed']] = [PROMPT, math.inf]
+                make = self.stream if asked.get('stream') else self.whole
+                try:
+                    await make(writer, reader, tokens, answer)
+                finally:
+                    answer[1] = time.monotonic()
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         writer.close()
 
-    async def whole(self, writer, _, tokens):
+    async def whole(self, writer, _, tokens, answer):
         self.bill += PROMPT + tokens
+        answer[0] += tokens
         await asyncio.sleep(tokens / RATE)
         body = json.dumps({
             'id': 'x', 'object': 'chat.completion', 'model': 'm', 'created': 1,
@@ -62,15 +80,17 @@ class Provider:
         await writer.drain()
         self.told += PROMPT + tokens
 
-    async def stream(self, writer, reader, tokens):
+    async def stream(self, writer, reader, tokens, answer):
         writer.write(b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n'
                      b'connection: close\r\n\r\n')
         self.bill += PROMPT
         gone = asyncio.ensure_future(reader.read(1))
+        gone.add_done_callback(lambda gone: gone.cancelled() or gone.exception())
         for _ in range(tokens):
             writer.write(event({'choices': [{'index': 0, 'delta': {'content': 'word '}}]}))
             await writer.drain()
             self.bill += 1
+            answer[0] += 1
             done, _ = await asyncio.wait([gone], timeout=1 / RATE)
             if done:
                 raise ConnectionResetError
@@ -91,10 +111,36 @@ def event(value):
     return b'data: ' + json.dumps(value).encode() + b'\n\n'
 
 
+# What was asked, by `seed`: the most it comes to, when it was asked, when it ended, its status.
+ASKED = []
+
+
 async def ask(to, key, body, leave_after=None):
     """The status of an answer, 0 without one. Leaves after some seconds if told so."""
+    most = PROMPT + min(body.get('max_tokens', 100), 100)
+    asked = [most, time.monotonic(), math.inf, 0]
+    ASKED.append(asked)
+    sent = json.dumps({'model': 'auto', 'messages': [{'role': 'user', 'content': 'hello'}],
+                       'seed': len(ASKED) - 1, **body})
+    asked[3] = await answered(to, key, sent, leave_after)
+    asked[2] = time.monotonic()
+    return asked[3]
+
+
+def refused_with_room(since, answers):
+    """How many refusals there were although the provider's bill had room while they were made."""
+    def committed(start, end):
+        for seed, (bill, ended) in answers.items():
+            most, asked, left, _ = ASKED[seed]
+            if since <= seed and asked <= end:
+                yield most if max(ended, left) >= start else bill
+
+    return sum((sum(committed(start, end)) + most) * USD_PER_TOKEN <= BUDGET
+               for most, start, end, status in ASKED[since:] if status in (402, 422, 429))
+
+
+async def answered(to, key, sent, leave_after):
     reader, writer = await asyncio.open_connection(*to)
-    sent = json.dumps({'model': 'auto', 'messages': [{'role': 'user', 'content': 'hello'}], **body})
     writer.write(f'POST /v1/chat/completions HTTP/1.1\r\nhost: {to[0]}:{to[1]}\r\nauthorization: Bearer {key}\r\n'
                  f'content-type: application/json\r\nconnection: close\r\n'
                  f'content-length: {len(sent)}\r\n\r\n{sent}'.encode())
@@ -138,9 +184,10 @@ ATTACKS = {
 
 
 class Rerouter:
+    health = '/health'
+
     def __init__(self, binary, provider_port):
-        self.dir = Path(tempfile.mkdtemp())
-        self.port, self.binary = free_port(), binary
+        self.dir, self.port = Path(tempfile.mkdtemp()), free_port()
         (self.dir / 'routing.yaml').write_text(json.dumps({
             'providers': {'p': {'protocol': 'openai', 'api_key': '${P_API_KEY}',
                                 'base_url': f'http://127.0.0.1:{provider_port}/v1'}},
@@ -151,31 +198,33 @@ class Rerouter:
             'listeners': [{'address': f'127.0.0.1:{self.port}'}], 'data_dir': str(self.dir / 'data'),
             'metrics': {'address': f'127.0.0.1:{free_port()}'},
             'routing': {'file': str(self.dir / 'routing.yaml')}}))
+        self.command = [binary, 'serve', '--config', self.dir / 'server.yaml']
+        self.env = {'PATH': os.environ['PATH'], 'ADMIN_API_KEY': ADMIN, 'P_API_KEY': 'k',
+                    'HOME': str(self.dir)}
         self.start()
 
     def start(self):
-        env = {'PATH': os.environ['PATH'], 'ADMIN_API_KEY': 'rtr_admin_' + '0' * 40,
-               'P_API_KEY': 'k', 'HOME': str(self.dir)}
+        # With its children it is a group of its own.
         self.process = subprocess.Popen(
-            [self.binary, 'serve', '--config', self.dir / 'server.yaml'], env=env, cwd=self.dir,
+            self.command, env=self.env, cwd=self.dir, start_new_session=True,
             stdout=open(self.dir / 'log', 'a'), stderr=subprocess.STDOUT)
-        for _ in range(200):
+        until = time.monotonic() + 120
+        while self.process.poll() is None and time.monotonic() < until:
             try:
-                return self.call('GET', '/health')
+                return self.call('GET', self.health)
             except OSError:
                 time.sleep(0.05)
         raise SystemExit((self.dir / 'log').read_text())
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def call(self, method, path, body=None):
         request = urllib.request.Request(
             f'http://127.0.0.1:{self.port}{path}', method=method,
             data=json.dumps(body).encode() if body is not None else None,
-            headers={'authorization': 'Bearer rtr_admin_' + '0' * 40,
-                     'content-type': 'application/json'})
+            headers={'authorization': f'Bearer {ADMIN}', 'content-type': 'application/json'})
         with urllib.request.urlopen(request) as answer:
             text = answer.read()
         return json.loads(text) if text[:1] in b'{[' else text
@@ -196,6 +245,7 @@ def free_port():
 
 
 async def attack(name, run, to, provider, key, budget):
+    since = len(ASKED)
     before = provider.bill, provider.told, provider.requests
     seen = await run(to, key)
     # What is read on without a client ends, and holds go back.
@@ -203,14 +253,15 @@ async def attack(name, run, to, provider, key, budget):
     bill, told, asked = (now - then for now, then in
                          zip((provider.bill, provider.told, provider.requests), before))
     bill, told = bill * USD_PER_TOKEN, told * USD_PER_TOKEN
+    held_back = refused_with_room(since, provider.answers)
     probe = await ask(to, key, {'max_tokens': 1})
-    row = [name, asked, f'{bill:.3f}', f'{told:.3f}', f'{max(bill - BUDGET, 0):.3f}']
-    if budget:
-        now = budget()
-        row += [f'{now[name]:.3f}' for name in ('spent_usd', 'estimated_usd', 'lost_usd')]
-        row += [f'{now["remaining_usd"]:.3f}']
-    else:
-        row += ['-'] * 4
+    tell(name, asked, bill, told, held_back, budget and budget(), probe, seen)
+
+
+def tell(name, asked, bill, told, held_back, now, probe, seen):
+    row = [name, asked, f'{bill:.3f}', f'{told:.3f}', f'{max(bill - BUDGET, 0):.3f}', held_back]
+    for member in ('spent_usd', 'estimated_usd', 'lost_usd', 'remaining_usd'):
+        row.append(f'{now[member]:.3f}' if now and member in now else '-')
     print(' | '.join(map(str, row + [probe, json.dumps(seen)])), flush=True)
 
 
@@ -227,11 +278,8 @@ async def kills(gateway, provider):
         bill, told, asked = (now - then for now, then in
                              zip((provider.bill, provider.told, provider.requests), before))
         probe = await ask(('127.0.0.1', gateway.port), key, {'max_tokens': 1})
-        now = gateway.budget(key_id)
-        row = [name, asked, f'{bill * USD_PER_TOKEN:.3f}', f'{told * USD_PER_TOKEN:.3f}', '0.000']
-        row += [f'{now[name]:.3f}' for name in
-                ('spent_usd', 'estimated_usd', 'lost_usd', 'remaining_usd')]
-        print(' | '.join(map(str, row + [probe, '{}'])), flush=True)
+        tell(name, asked, bill * USD_PER_TOKEN, told * USD_PER_TOKEN, '-', gateway.budget(key_id),
+             probe, {})
 
 
 async def main():
@@ -242,28 +290,42 @@ async def main():
     arguments.add_argument('--provider-port', type=int, default=0)
     arguments.add_argument('--keys', default='')
     given = arguments.parse_args()
-    provider, port = Provider(), given.provider_port or free_port()
+    port = given.provider_port or free_port()
+    if not given.url:
+        binary = Path(given.binary).resolve()
+        return await against(lambda: Rerouter(binary, port), port, given.word)
+    provider = Provider()
+    await listen(provider, port)
+    host, at = given.url.split('//')[-1].rstrip('/').rsplit(':', 1)
+    keys = iter(given.keys.split(','))
+    for name, run in ATTACKS.items():
+        if (given.binary or '') in name:
+            await attack(name, run, (host, int(at)), provider, next(keys), None)
+
+
+async def listen(provider, port):
     await asyncio.start_server(provider.serve, '127.0.0.1', port, backlog=1024)
-    print('attack | answers asked for | billed USD | told USD | beyond the budget | spent | '
-          'estimated | lost | remaining | next request | statuses')
-    if given.url:
-        host, at = given.url.split('//')[-1].rstrip('/').rsplit(':', 1)
-        keys = iter(given.keys.split(','))
-        for name, run in ATTACKS.items():
-            if (given.binary or '') in name:
-                await attack(name, run, (host, int(at)), provider, next(keys), None)
-        return
-    gateway = await asyncio.to_thread(Rerouter, Path(given.binary).resolve(), port)
+    print('attack | answers asked for | billed USD | told USD | beyond the budget | '
+          'refused with room | spent | estimated | lost | remaining | next request | statuses')
+
+
+async def against(start, port, word):
+    """All attacks with the word in their names, on a gateway that `start` starts."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    provider = Provider()
+    await listen(provider, port)
+    gateway = await asyncio.to_thread(start)
     try:
         for name, run in ATTACKS.items():
-            if given.word in name:
+            if word in name:
                 key_id, key = gateway.key()
                 to = ('127.0.0.1', gateway.port)
                 await attack(name, run, to, provider, key, lambda: gateway.budget(key_id))
-        if given.word in 'kills':
+        if word in 'kills':
             await kills(gateway, provider)
     finally:
         gateway.kill()
 
 
-asyncio.run(main())
+if __name__ == '__main__':
+    asyncio.run(main())
