@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How long a first request after a pause waits for its hold: p50 of keys' first requests beside later
-ones, on SQLite and PostgreSQL, with and without fsync.
+"""How long a first request after a pause waits for its hold: p50 of keys' first requests beside
+later ones, on SQLite and PostgreSQL, with and without fsync.
 
     benches/first_request.py BINARY [KEYS]
 
-Each key asks three times, with and without a budget: first, again at once, and after 50 ms. The first
-request of a key with a budget waits for one write of the store. Without fsync: SQLite in /dev/shm, PostgreSQL with `fsync=off`.
+Each key asks three times, with and without a budget: first, again at once, and after 50 ms. The
+first request of a key with a budget waits for one write of the store. Without fsync: SQLite in
+/dev/shm, PostgreSQL with `fsync=off`.
 """
 import http.client
 import http.server
@@ -23,10 +24,12 @@ import time
 from pathlib import Path
 
 ADMIN = 'rtr_admin_' + '0' * 40
-BODY = json.dumps({'model': 'auto', 'max_tokens': 3, 'messages': [{'role': 'user', 'content': 'hello'}]})
+BODY = json.dumps({
+    'model': 'auto', 'max_tokens': 3, 'messages': [{'role': 'user', 'content': 'hello'}]})
 ANSWER = json.dumps({
     'id': 'x', 'object': 'chat.completion', 'model': 'm', 'created': 1,
-    'choices': [{'index': 0, 'finish_reason': 'stop', 'message': {'role': 'assistant', 'content': 'x'}}],
+    'choices': [{'index': 0, 'finish_reason': 'stop',
+                 'message': {'role': 'assistant', 'content': 'x'}}],
     'usage': {'prompt_tokens': 7, 'completion_tokens': 1, 'total_tokens': 8}}).encode()
 
 
@@ -81,7 +84,8 @@ def start(binary, directory, provider, store):
         'metrics': {'address': f'127.0.0.1:{free_port()}'},
         'routing': {'file': str(directory / 'routing.yaml')},
         **({'store': {'url': store}} if store else {})}))
-    env = {'PATH': os.environ['PATH'], 'HOME': str(directory), 'ADMIN_API_KEY': ADMIN, 'P_API_KEY': 'k',
+    env = {'PATH': os.environ['PATH'], 'HOME': str(directory), 'ADMIN_API_KEY': ADMIN,
+           'P_API_KEY': 'k',
            'REROUTER_MASTER_KEY': 'MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY='}
     process = subprocess.Popen([binary, 'serve', '--config', directory / 'server.yaml'], env=env,
                                stdout=open(directory / 'log', 'w'), stderr=subprocess.STDOUT)
@@ -112,7 +116,8 @@ def measure(binary, keys, provider, name, store, within):
     try:
         for limits in ({}, {'budget': {'usd': 1, 'per': 'month'}}):
             wanted = json.dumps({'name': 'k', 'limits': limits})
-            made = [call(connection, '/v1/router/keys', ADMIN, wanted)[0]['key'] for _ in range(keys)]
+            make = lambda: call(connection, '/v1/router/keys', ADMIN, wanted)[0]['key']
+            made = [make() for _ in range(keys)]
             ask = lambda key: call(connection, '/v1/chat/completions', key, BODY)[1]
             later = lambda key: time.sleep(0.05) or ask(key)
             took = [(ask(key), ask(key), later(key)) for key in made]

@@ -313,6 +313,12 @@ async fn usage_is_summed_as_asked() {
     let teams = usage(&["--by", "label:team"]).await.well();
     assert!(teams.starts_with("LABEL:TEAM") && teams.contains("search"), "{teams}");
     usage(&["--by", "label:"]).await.failed(2, "label:NAME");
+    // A key tells nobody the address of its owner.
+    let path = "/v1/router/usage?group_by=user";
+    for (by, is_told) in [(&scene.key.secret, false), (&scene.gateway.admin_key, true)] {
+        let asked = scene.gateway.manage("GET", path, by, None).await.json();
+        assert_eq!(asked["data"][0].get("user_email").is_some(), is_told, "{asked}");
+    }
 }
 
 #[tokio::test]

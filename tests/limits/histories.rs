@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use super::billing::Draws;
 use crate::support::client::Connection;
 use crate::support::documents::in_order;
 use crate::support::fleet::{MASTER_KEY, Proxy};
@@ -27,17 +28,6 @@ const RESERVE: u64 = (250 + MAX_TOKENS) * TOKEN;
 /// One budget that is soon spent, and one that never is.
 const BUDGETS: [u64; 2] = [2 * RESERVE, 10_000 * RESERVE];
 const LEASE: Duration = Duration::from_secs(2);
-
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % most
-    }
-}
 
 /// What a provider bills, by key.
 type Bill = Arc<Mutex<HashMap<u64, u64>>>;

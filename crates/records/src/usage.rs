@@ -44,7 +44,7 @@ pub struct UsageRecord {
     pub key_name: Option<Option<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Option<String>>,
-    /// The e-mail address that the user has today; null if the user is gone.
+    /// The e-mail address that the user has today, for admins; null if the user is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_email: Option<Option<String>>,
     /// The value of a label of the key, as the key has it today.

@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::call::{Answer, Call};
-use crate::app::App;
 use rerouter_access::limits::day;
 use rerouter_base::clock::rfc3339;
 use rerouter_base::error::{Error, Kind, Result};
@@ -62,7 +61,7 @@ pub(super) async fn get(call: Call<'_>, query: UsageParameters) -> Result<Answer
     let has_more = groups.len() > limit;
     groups.truncate(limit);
     let mut data: Vec<UsageRecord> = groups.iter().map(|group| show(group, &group_by)).collect();
-    data.iter_mut().for_each(|record| add_names(call.app, record));
+    data.iter_mut().for_each(|record| add_names(&call, record));
     let span = UsageSpan { since: since.map(Into::into), until: end.into() };
     Ok(UsageList { object: ListObject::It, data, has_more, next: None, span }.into())
 }
@@ -191,13 +190,15 @@ fn columns(text: &str) -> Result<(Vec<UsageColumn>, String)> {
     Ok((columns, label))
 }
 
-/// Adds the names that the key and the user have today.
-fn add_names(app: &App, record: &mut UsageRecord) {
+/// Adds the names that the key and the user have today. Who has a user's key is not told the
+/// address of the user.
+fn add_names(call: &Call<'_>, record: &mut UsageRecord) {
+    let app = call.app;
     record.key_name = record.key.as_ref().map(|id| {
         let id = KeyId::known(id.as_deref()?);
         app.auth.key(Interface::Router, &id).map(|key| key.row().name.clone())
     });
-    record.user_email = record.user.as_ref().map(|id| {
+    record.user_email = record.user.as_ref().filter(|_| call.who.is_admin()).map(|id| {
         let id = UserId::known(id.as_deref()?);
         app.auth.user(&id).map(|user| user.email.clone()).filter(|email| !email.is_empty())
     });
