@@ -25,4 +25,5 @@ pub mod trace_context;
 pub mod turns;
 pub mod unread;
 pub mod url;
+pub mod usage_kind;
 mod words;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::outcome::Outcome;
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::money::nano_usd;
+use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_core::app::App;
 use rerouter_routing::Routing;
@@ -67,13 +68,17 @@ impl CallAccount {
             requests: 1,
             prompt_tokens: used.prompt_tokens,
             completion_tokens: used.completion_tokens,
-            cached_tokens: used.cached_tokens.unwrap_or(0),
+            counts: UsageCountSums {
+                cached_tokens: used.cached_tokens.unwrap_or(0),
+                ..UsageCountSums::default()
+            },
             nano: cost.map_or(0, nano_usd),
             priced: u64::from(cost.is_some()),
             unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
             errors: u64::from(head.state == CaptureState::Failed),
             took: if is_timed { LatencyCounts::one(took) } else { LatencyCounts::default() },
             first_token: ttft.filter(|_| is_timed).map(LatencyCounts::one).unwrap_or_default(),
+            ..UsageSums::default()
         };
         app.limits.used(key, &sums);
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::Time;
 use crate::page::{ListObject, object};
 use rerouter_base::money::dollars;
+use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_store::{UsageInterval, UsageOrder, UsageSums};
 
 /// Limit on the groups in an answer on usage.
@@ -86,12 +87,16 @@ pub struct UsageTotals {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub total_tokens: u64,
-    pub cached_tokens: u64,
+    #[serde(flatten)]
+    pub counts: UsageCountSums,
     /// Cost of the requests whose cost is known; null if none is. Equals the sum of `cost_usd` of
     /// their captures to the nano-dollar.
     pub cost_usd: Option<f64>,
     /// Requests with usage at an unknown price.
     pub unpriced_requests: u64,
+    /// Requests whose usage has members of unknown meaning.
+    #[serde(default)]
+    pub unknown_usage: u64,
 }
 
 impl From<&UsageSums> for UsageTotals {
@@ -102,9 +107,10 @@ impl From<&UsageSums> for UsageTotals {
             prompt_tokens: sums.prompt_tokens,
             completion_tokens: sums.completion_tokens,
             total_tokens: sums.prompt_tokens.saturating_add(sums.completion_tokens),
-            cached_tokens: sums.cached_tokens,
+            counts: sums.counts,
             cost_usd: (sums.priced > 0).then(|| dollars(sums.nano)),
             unpriced_requests: sums.unpriced,
+            unknown_usage: sums.unknown_usage,
         }
     }
 }

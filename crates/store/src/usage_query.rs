@@ -181,7 +181,7 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
 /// The selected columns: sums of requests, sums of reroutes, and latencies, which reroutes do not
 /// have.
 static SELECTED: LazyLock<String> = LazyLock::new(|| {
-    let (plain, latencies) = COLUMNS.split_at(PLAIN.len());
+    let (plain, latencies) = COLUMNS.split_at(PLAIN);
     let sums = [0, 1].into_iter().flat_map(|replay| {
         plain
             .iter()
@@ -192,7 +192,7 @@ static SELECTED: LazyLock<String> = LazyLock::new(|| {
 });
 
 fn read_plain(row: &mut Columns<'_>) -> Result<UsageSums, StoreError> {
-    let mut sums = [0; PLAIN.len()];
+    let mut sums = [0; PLAIN];
     for sum in &mut sums {
         *sum = read_sum(row)?;
     }

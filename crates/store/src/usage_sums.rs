@@ -12,28 +12,29 @@ use super::latency::{LATENCIES, LatencyCounts};
 use super::sql::{NOW, Transaction, Value, params};
 use super::{Store, StoreError};
 use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::usage_kind::{UsageCountSums, UsageCounts};
 
 macro_rules! sums {
     ($($(#[$about:meta])* $sum:ident,)+) => {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct UsageSums {
             $($(#[$about])* pub $sum: u64,)+
+            /// How much was used of the kinds that not every answer has.
+            pub counts: UsageCountSums,
             /// Durations of good answers, without reroutes.
             pub took: LatencyCounts,
             /// Time to the first token of good answers that were streamed.
             pub first_token: LatencyCounts,
         }
 
-        /// The columns of [`UsageSums`] that every sum has; those of latencies follow them.
-        pub(super) const PLAIN: [&str; [$(stringify!($sum)),+].len()] = [$(stringify!($sum)),+];
+        const OWN: [&str; [$(stringify!($sum)),+].len()] = [$(stringify!($sum)),+];
 
         impl UsageSums {
-            /// These sums in the order of [`PLAIN`].
-            fn plain(&self) -> [u64; PLAIN.len()] {
+            fn own(&self) -> [u64; OWN.len()] {
                 [$(self.$sum),+]
             }
 
-            pub(super) fn of_plain([$($sum),+]: [u64; PLAIN.len()]) -> Self {
+            fn of_own([$($sum),+]: [u64; OWN.len()]) -> Self {
                 UsageSums { $($sum,)+ ..UsageSums::default() }
             }
         }
@@ -44,8 +45,6 @@ sums! {
     requests,
     prompt_tokens,
     completion_tokens,
-    /// Prompt tokens that came from a provider's cache.
-    cached_tokens,
     /// The sum of the known costs, in nano-USD.
     nano,
     /// Requests with a known cost.
@@ -54,13 +53,38 @@ sums! {
     unpriced,
     /// Requests that no target answered successfully.
     errors,
+    /// Requests whose usage has members of unknown meaning.
+    unknown_usage,
+    /// Requests that a limit refused.
+    refused_limit,
+    /// Requests that were refused because no target could take them.
+    refused_target,
+    /// Requests that were refused because the document does not know the model.
+    refused_model,
+    /// Requests that were refused because of what they ask or how they are written.
+    refused_request,
 }
 
+/// The number of sums that are not of latencies.
+pub(super) const PLAIN: usize = OWN.len() + UsageCounts::NAMES.len();
+
 impl UsageSums {
+    /// The sums that are not of latencies, in the order of [`COLUMNS`].
+    fn plain(&self) -> impl Iterator<Item = u64> {
+        self.own().into_iter().chain(self.counts.all())
+    }
+
+    pub(super) fn of_plain(plain: [u64; PLAIN]) -> Self {
+        let (mut own, mut counts) = ([0; OWN.len()], [0; UsageCounts::NAMES.len()]);
+        let places = own.iter_mut().chain(&mut counts);
+        places.zip(plain).for_each(|(place, sum)| *place = sum);
+        UsageSums { counts: UsageCountSums::of(counts), ..UsageSums::of_own(own) }
+    }
+
     pub fn add(&mut self, other: &UsageSums) {
-        let mut sums = self.plain();
-        for (sum, more) in sums.iter_mut().zip(other.plain()) {
-            *sum = sum.saturating_add(more);
+        let mut sums = [0; PLAIN];
+        for (sum, (mine, more)) in sums.iter_mut().zip(self.plain().zip(other.plain())) {
+            *sum = mine.saturating_add(more);
         }
         let (mut took, mut first_token) = (self.took, self.first_token);
         took.add(&other.took);
@@ -71,7 +95,7 @@ impl UsageSums {
     /// Every column, in the order of [`COLUMNS`].
     fn all(&self) -> impl Iterator<Item = u64> {
         let latencies = self.took.counts().into_iter().chain(self.first_token.counts());
-        self.plain().into_iter().chain(latencies)
+        self.plain().chain(latencies)
     }
 }
 
@@ -80,7 +104,8 @@ pub(super) static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let latencies = ["took", "first"]
         .into_iter()
         .flat_map(|name| (0..LATENCIES).map(move |at| format!("{name}_{at}")));
-    PLAIN.iter().map(|name| (*name).to_owned()).chain(latencies).collect()
+    let plain = OWN.iter().chain(&UsageCounts::NAMES).map(|name| (*name).to_owned());
+    plain.chain(latencies).collect()
 });
 
 /// The group that usage is summed in.

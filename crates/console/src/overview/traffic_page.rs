@@ -84,7 +84,7 @@ fn numbers(total: &UsageRecord) -> Markup {
             }))
             (stat("tokens", "Tokens", &count(sums.total_tokens), &html! {
                 (count(sums.prompt_tokens)) " in, " (count(sums.completion_tokens)) " out"
-                @if sums.cached_tokens > 0 { ", " (count(sums.cached_tokens)) " cached" }
+                @if sums.counts.cached_tokens > 0 { ", " (count(sums.counts.cached_tokens)) " cached" }
             }))
             (stat("cost", "Cost", &cost, &html! {
                 @if sums.unpriced_requests > 0 {

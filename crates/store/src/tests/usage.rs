@@ -10,6 +10,7 @@ use crate::sql::params;
 use crate::{
     Hold, HoldWrite, LatencyCounts, OthersSpend, UsageInterval, UsageOrder, usage_interval_start,
 };
+use rerouter_base::usage_kind::UsageCountSums;
 
 /// Usage at noon of a day.
 fn usage_of(day: &str, user: &str, model: &str, replay: bool) -> UsageKey {
@@ -32,7 +33,7 @@ fn sums(requests: u64) -> UsageSums {
         requests,
         prompt_tokens: 10 * requests,
         completion_tokens: 20 * requests,
-        cached_tokens: 5 * requests,
+        counts: UsageCountSums { cached_tokens: 5 * requests, ..UsageCountSums::default() },
         nano: 1_000 * requests,
         priced: requests,
         ..UsageSums::default()

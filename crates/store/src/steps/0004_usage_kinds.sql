@@ -1,0 +1,30 @@
+-- Step 4: usage has each kind that providers bill, and the requests that were refused.
+-- only: accounts postgres
+ALTER TABLE usage ADD COLUMN cached_audio_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN cache_write_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN cache_write_1h_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN input_audio_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN input_image_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN reasoning_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN output_audio_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN output_image_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN web_searches INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN unknown_usage INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN refused_limit INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN refused_target INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN refused_model INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage ADD COLUMN refused_request INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN cached_audio_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN cache_write_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN cache_write_1h_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN input_audio_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN input_image_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN reasoning_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN output_audio_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN output_image_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN web_searches INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN unknown_usage INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN refused_limit INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN refused_target INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN refused_model INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE usage_recent ADD COLUMN refused_request INTEGER NOT NULL DEFAULT 0;
