@@ -217,8 +217,7 @@ fn capture(
         prompt_tokens: inputs.request.prompt_tokens,
         completion_tokens: 200,
         total_tokens: inputs.request.prompt_tokens + 200,
-        cached_tokens: None,
-        estimated: false,
+        ..Usage::default()
     });
     (made.head.inputs, made.head.decision) = (Some(inputs), Some(Arc::new(decision)));
     made.head.request_captured = bytes.is_some();

@@ -301,6 +301,7 @@ impl Metrics {
         retain(&self.target.attempts, TARGET, keep);
         retain(&self.target.decisions, TARGET, keep);
         retain(&self.target.tokens, TARGET, keep);
+        retain(&self.target.usage_unknown, TARGET, keep);
         retain(&self.target.cost, TARGET, keep);
         retain(&self.target.breaker_open, TARGET, keep);
         // An attempt under way decrements its gauge later, so the series stays until it is zero.

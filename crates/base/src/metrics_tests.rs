@@ -1,4 +1,5 @@
 use super::*;
+use crate::usage_kind::UsageCounts;
 
 fn pair(a: &str, b: &str) -> (String, String) {
     (a.into(), b.into())
@@ -13,7 +14,8 @@ fn series_of_removed_targets_and_rules_are_removed() {
         let meters = metrics.of_target("openai", model);
         meters.inflight(2);
         meters.inflight(-2);
-        meters.tokens(7, 3, 1);
+        let counts = UsageCounts { cached_tokens: Some(1), ..UsageCounts::default() };
+        meters.used(7, 3, &counts, true);
         meters.answered(Duration::from_millis(500), Some(3));
         meters.first_token(Duration::from_millis(3));
         metrics.cost("openai", model, 0.25);

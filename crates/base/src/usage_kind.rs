@@ -14,8 +14,10 @@ pub enum UsageUnit {
 }
 
 macro_rules! usage_kinds {
+    (@unit Piece) => { " US dollars per thousand." };
+    (@unit $tokens:ident) => { " US dollars per million." };
     (
-        always { $($(#[$base_about:meta])* $base:ident: $base_price:ident, $base_unit:ident;)+ }
+        always { $($(#[doc = $base_about:literal])+ $base:ident: $base_price:ident, $base_unit:ident;)+ }
         told { $(
             $(#[doc = $about:literal])+ $(#[serde $attribute:tt])? $kind:ident $count:ident: $price:ident, $unit:ident,
             within [$($within:ident),*], told by [$($path:literal),*];
@@ -25,7 +27,7 @@ macro_rules! usage_kinds {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum UsageKind {
-            $($(#[$base_about])* $base,)+
+            $($(#[doc = $base_about])+ $base,)+
             $($(#[doc = $about])+ $kind,)+
         }
 
@@ -46,6 +48,14 @@ macro_rules! usage_kinds {
                 match self {
                     $(UsageKind::$base => UsageUnit::$base_unit,)+
                     $(UsageKind::$kind => UsageUnit::$unit,)+
+                }
+            }
+
+            /// What the price is for, in Markdown.
+            pub const fn about_price(self) -> &'static str {
+                match self {
+                    $(UsageKind::$base => concat!(usage_kinds!(@unit $base_unit), $($base_about),+),)+
+                    $(UsageKind::$kind => concat!(usage_kinds!(@unit $unit), $($about),+),)+
                 }
             }
 

@@ -9,6 +9,7 @@ use super::endpoint::Endpoint;
 use super::recorded::{Exchange, exchanges, streams};
 use super::stream::{self, StreamTally, StreamVerdict, assemble};
 use super::usage::Usage;
+use rerouter_base::usage_kind::UsageCounts;
 
 fn tally(exchange: &Exchange, size: usize) -> StreamTally {
     let mut tally = StreamTally::new(exchange.endpoint());
@@ -53,7 +54,8 @@ fn said(exchange: &Exchange) -> Option<Usage> {
     };
     let total_tokens =
         first(&written, &["/total_tokens"]).unwrap_or(prompt_tokens + completion_tokens);
-    Some(Usage { prompt_tokens, completion_tokens, total_tokens, cached_tokens, estimated: false })
+    let counts = UsageCounts { cached_tokens, ..UsageCounts::default() };
+    Some(Usage { prompt_tokens, completion_tokens, total_tokens, counts, ..Usage::default() })
 }
 
 // The table is shown with `--nocapture`.
@@ -68,16 +70,23 @@ fn usage_is_what_every_answer_says() {
             exchange.endpoint().dialect().read_usage(exchange.response.as_bytes())
         };
         let expected = said(&exchange);
-        assert_eq!(read, expected, "{} of {}", exchange.id, exchange.host);
+        let common = |usage: &Usage| {
+            let counts = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens];
+            (counts, usage.counts.cached_tokens)
+        };
+        let [found, wanted] = [&read, &expected].map(|usage| usage.as_ref().map(common));
+        assert_eq!(found, wanted, "{} of {}", exchange.id, exchange.host);
+        let unknown = read.iter().flat_map(|usage| usage.extra.unknown.keys());
+        assert_eq!(unknown.collect::<Vec<_>>(), [""; 0], "{} of {}", exchange.id, exchange.host);
         let row = table
             .entry((exchange.kind.clone(), exchange.host.clone(), exchange.is_stream()))
             .or_default();
-        let used = read.unwrap_or_default();
+        let used = read.clone().unwrap_or_default();
         let figures = [
             1,
             u64::from(read.is_some()),
             used.prompt_tokens,
-            used.cached_tokens.unwrap_or(0),
+            used.counts.cached_tokens.unwrap_or(0),
             used.completion_tokens,
         ];
         row.iter_mut()

@@ -1,23 +1,25 @@
 //! The usage that an answer reports, in the fields of every protocol and vendor, or the gateway's
 //! estimate. Implausible counts are ignored, as they would corrupt sums, budgets and bills.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use memchr::memmem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::usage_object::PartialUsage;
 use crate::wire::json;
-
-/// Limit on a count of tokens. A higher count is implausible.
-pub(super) const USAGE_TOKENS: u64 = 1_000_000_000;
+use rerouter_base::usage_kind::UsageCounts;
 
 /// Bytes of text per token, on average over English and code.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Tokens of a request and its answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What a request and its answer used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Tokens of the request, with those read from and written to the cache.
     pub prompt_tokens: u64,
@@ -25,10 +27,57 @@ pub struct Usage {
     pub completion_tokens: u64,
     /// Both. It is more than the sum where `completion_tokens` leaves out thinking (Google).
     pub total_tokens: u64,
-    /// Prompt tokens read from the cache.
-    pub cached_tokens: Option<u64>,
+    #[serde(flatten)]
+    pub counts: UsageCounts,
     /// Whether this is our estimate, as the provider reported no usage of the whole answer.
     pub estimated: bool,
+    #[serde(flatten)]
+    pub extra: UsageExtra,
+}
+
+/// What a usage object tells beside counts. Most tell nothing of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct UsageExtra {
+    /// What the answer cost, as the provider tells it, in US dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    /// Values that may multiply prices, by the member that has them in requests.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub modes: BTreeMap<String, String>,
+    /// Members of unknown meaning as told, by their path: up to 16 of up to 128 bytes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unknown: BTreeMap<String, Value>,
+}
+
+/// Modes that never multiply prices.
+const PLAIN_MODES: [&str; 8] =
+    ["", "auto", "default", "global", "not_available", "on_demand", "standard", "standard_only"];
+
+/// Limit on the bytes of a mode. Longer ones are cut.
+const MODE_BYTES: usize = 64;
+
+/// Whether a mode may multiply prices.
+pub fn may_multiply(mode: &str) -> bool {
+    !PLAIN_MODES.contains(&mode)
+}
+
+/// The mode that a member has, as it stands in JSON; `None` if it has none.
+pub fn read_mode(raw: &str) -> Option<String> {
+    let said = serde_json::from_str::<Option<String>>(raw);
+    let said = said.unwrap_or_else(|_| Some(raw.to_owned()))?.to_ascii_lowercase();
+    // Google names the tier so.
+    let mode = said.strip_prefix("on_demand_").unwrap_or(&said);
+    Some(mode.get(..mode.floor_char_boundary(MODE_BYTES)).unwrap_or_default().to_owned())
+}
+
+impl UsageExtra {
+    /// Notes the value of a member, as it stands in JSON.
+    pub(super) fn set_mode(&mut self, member: &str, raw: &str) {
+        if let Some(mode) = read_mode(raw) {
+            self.modes.insert(member.to_owned(), mode);
+        }
+    }
 }
 
 impl Usage {
@@ -40,14 +89,44 @@ impl Usage {
             prompt_tokens,
             completion_tokens,
             total_tokens,
-            cached_tokens: None,
             estimated: true,
+            ..Usage::default()
         }
     }
 
     /// Reads a `usage` object; `None` if it has no counts.
     pub fn read(written: &str) -> Option<Self> {
         PartialUsage::read(written)?.usage()
+    }
+
+    /// Whether it tells more than the counts that every answer has, and cached tokens.
+    pub fn has_kinds(&self) -> bool {
+        let counts = UsageCounts { cached_tokens: None, ..self.counts };
+        counts != UsageCounts::default() || self.extra != UsageExtra::default()
+    }
+
+    /// The usage if the provider had cached nothing of the prompt, but would write it to its cache.
+    #[must_use]
+    pub fn without_cache(&self) -> Self {
+        let mut usage = self.clone();
+        let cached = usage.counts.cached_tokens.take().unwrap_or(0);
+        usage.counts.cached_audio_tokens = None;
+        let written = usage.counts.cache_write_tokens.unwrap_or(0).saturating_add(cached);
+        usage.counts.cache_write_tokens = (written > 0).then_some(written);
+        if let Some(for_an_hour) = &mut usage.counts.cache_write_1h_tokens {
+            *for_an_hour = for_an_hour.saturating_add(cached);
+        }
+        usage
+    }
+
+    /// Adds the modes that were requested, unless the answer names others, and leaves those that
+    /// never multiply prices.
+    pub fn add_modes(&mut self, requested: &[(&'static str, String)]) {
+        let modes = &mut self.extra.modes;
+        for (member, mode) in requested {
+            modes.entry((*member).to_owned()).or_insert_with(|| mode.clone());
+        }
+        modes.retain(|_, mode| may_multiply(mode));
     }
 
     /// Tokens that are billed as output: `completion_tokens` and thinking that only the total
@@ -68,179 +147,48 @@ pub(crate) struct UsageRules {
 /// The rules for the member `usage`, which all dialects but Gemini have.
 pub(super) const USAGE: UsageRules = UsageRules { read, read_ending };
 
-/// The usage reported so far. Some streams report the prompt at the beginning and the output at the
-/// end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PartialUsage {
-    prompt: Option<u64>,
-    completion: Option<u64>,
-    total: Option<u64>,
-    /// Tokens from the cache, part of `prompt` or of `fresh`.
-    cached: Option<u64>,
-    /// Prompt tokens neither read from the cache nor written to it.
-    fresh: Option<u64>,
-    cache_read: Option<u64>,
-    cache_written: Option<u64>,
-    absurd: bool,
-}
-
-impl PartialUsage {
-    /// Reads a `usage` object leniently; `None` if it has no counts.
-    pub fn read(written: &str) -> Option<Self> {
-        let written: UsageFields<'_> = serde_json::from_str(written).ok()?;
-        let mut absurd = false;
-        let mut count = |raw: Option<&RawValue>| {
-            let count = raw.map(|raw| read_count(raw.get()));
-            absurd |= count == Some(None);
-            count.flatten()
-        };
-        let told = PartialUsage {
-            prompt: count(written.prompt_tokens),
-            completion: count(written.completion_tokens.or(written.output_tokens)),
-            fresh: count(written.input_tokens),
-            cache_read: count(written.cache_read_input_tokens),
-            cache_written: count(written.cache_creation_input_tokens),
-            ..PartialUsage::default()
-        };
-        // An implausible total or cached count is ignored.
-        let lenient = |raw: Option<&RawValue>| raw.and_then(|raw| read_count(raw.get()));
-        let details = written.prompt_tokens_details.or(written.input_tokens_details);
-        let details: Option<UsageDetails<'_>> =
-            details.and_then(|details| serde_json::from_str(details.get()).ok());
-        let cached = details.and_then(|details| details.cached_tokens);
-        let cached = cached
-            .or(written.prompt_cache_hit_tokens)
-            .or(written.num_cached_tokens)
-            .or(written.cached_tokens);
-        let told = PartialUsage {
-            total: lenient(written.total_tokens),
-            cached: lenient(cached),
-            absurd,
-            ..told
-        };
-        let counts = absurd || told.prompt.or(told.completion).or(told.fresh).is_some();
-        counts.then_some(told)
-    }
-
-    /// Usage whose `prompt` includes cached tokens; `None` if neither prompt nor completion is
-    /// counted.
-    pub(crate) fn of_counts(
-        prompt: Option<u64>,
-        completion: Option<u64>,
-        total: Option<u64>,
-        cached: Option<u64>,
-    ) -> Option<Self> {
-        let told = PartialUsage { prompt, completion, total, cached, ..PartialUsage::default() };
-        prompt.or(completion).is_some().then_some(told)
-    }
-
-    /// Merges a later report. Counts in a stream are totals so far, so later ones replace earlier
-    /// ones.
-    pub fn and_then(self, later: PartialUsage) -> PartialUsage {
-        PartialUsage {
-            prompt: later.prompt.or(self.prompt),
-            completion: later.completion.or(self.completion),
-            total: later.total.or(self.total.filter(|_| later.completion.is_none())),
-            cached: later.cached.or(self.cached),
-            fresh: later.fresh.or(self.fresh),
-            cache_read: later.cache_read.or(self.cache_read),
-            cache_written: later.cache_written.or(self.cache_written),
-            absurd: self.absurd || later.absurd,
-        }
-    }
-
-    /// Whether both prompt and answer were counted.
-    pub fn is_whole(&self) -> bool {
-        !self.absurd && self.prompt.or(self.fresh).is_some() && self.completion.is_some()
-    }
-
-    /// The usage; `None` if a count is implausible.
-    pub fn usage(&self) -> Option<Usage> {
-        if self.absurd {
-            return None;
-        }
-        let completion_tokens = self.completion.unwrap_or(0);
-        let prompt_tokens = self.whole_prompt().unwrap_or(0);
-        let sum = prompt_tokens + completion_tokens;
-        Some(Usage {
-            prompt_tokens,
-            completion_tokens,
-            total_tokens: self.total.unwrap_or(sum),
-            cached_tokens: self.cached.or(self.cache_read),
-            estimated: false,
-        })
-    }
-
-    /// The whole prompt, including cached tokens if they are counted apart.
-    pub(crate) fn whole_prompt(&self) -> Option<u64> {
-        self.prompt.or_else(|| {
-            Some(self.fresh? + self.cache_read.unwrap_or(0) + self.cache_written.unwrap_or(0))
-        })
-    }
-
-    /// The usage of an interrupted answer: the reported prompt, and an estimate of the rest.
-    pub(crate) fn completed_by(&self, ours: Usage) -> Usage {
-        let Some(told) = self.usage() else { return ours };
-        let prompt_tokens = self.whole_prompt().unwrap_or(ours.prompt_tokens);
-        let completion_tokens = told.completion_tokens.max(ours.completion_tokens);
-        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
-        Usage {
-            prompt_tokens,
-            completion_tokens,
-            total_tokens,
-            cached_tokens: told.cached_tokens,
-            estimated: true,
-        }
-    }
-}
-
-/// Reads a count; `None` if it is implausible or no whole number.
-pub(crate) fn read_count(raw: &str) -> Option<u64> {
-    let whole = || raw.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number >= 0.0);
-    let count = raw.parse::<u64>().ok().or_else(|| whole().map(|number| number as u64))?;
-    (count <= USAGE_TOKENS).then_some(count)
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct UsageFields<'a> {
-    #[serde(borrow)]
-    prompt_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    completion_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    total_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    prompt_tokens_details: Option<&'a RawValue>,
-    // Responses: the whole prompt. Messages: the prompt without cached tokens.
-    #[serde(borrow)]
-    input_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    output_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    input_tokens_details: Option<&'a RawValue>,
-    #[serde(borrow)]
-    cache_read_input_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    cache_creation_input_tokens: Option<&'a RawValue>,
-    // DeepSeek, Mistral and providers behind Hugging Face use these if they have no details.
-    #[serde(borrow)]
-    prompt_cache_hit_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    num_cached_tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    cached_tokens: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct UsageDetails<'a> {
-    #[serde(borrow)]
-    cached_tokens: Option<&'a RawValue>,
-}
-
 /// The usage in an answer that is no stream. A truncated answer is read as far as it goes.
 fn read(body: &[u8]) -> Option<Usage> {
-    read_last_members(body).unwrap_or_else(|| read_whole(body))
+    let mut usage = read_last_members(body).unwrap_or_else(|| read_whole(body))?;
+    if let Some(tier) = read_tier(body) {
+        usage.extra.set_mode(TIER, &tier);
+    }
+    Some(usage)
+}
+
+/// The member of chat completions and responses that names the tier which served them.
+pub(super) const TIER: &str = "service_tier";
+
+/// The member [`TIER`] of an answer, as it stands in JSON; `None` if there is none.
+fn read_tier(body: &[u8]) -> Option<Cow<'_, str>> {
+    static SEARCH: LazyLock<memmem::Finder<'static>> =
+        LazyLock::new(|| memmem::Finder::new(b"\"service_tier\""));
+    let mut found = None;
+    for at in SEARCH.find_iter(body) {
+        let value = body.get(at + TIER.len() + 2..)?.trim_ascii_start().strip_prefix(b":");
+        let value = value.unwrap_or_default().trim_ascii_start();
+        let plain = PLAIN_MODES.iter().find(|mode| {
+            let rest =
+                value.strip_prefix(b"\"").and_then(|rest| rest.strip_prefix(mode.as_bytes()));
+            rest.is_some_and(|rest| rest.starts_with(b"\""))
+        });
+        // The answer may quote the request, so only a parser knows which member is its own.
+        let Some(plain) = plain else { return walk_to_tier(body).map(Cow::Owned) };
+        found = Some(Cow::Borrowed(*plain));
+    }
+    found
+}
+
+fn walk_to_tier(body: &[u8]) -> Option<String> {
+    let mut tier = None;
+    let _broken = json::read_object(body, |cursor, name| {
+        let span = cursor.skip()?;
+        if name.is(TIER) {
+            tier = std::str::from_utf8(cursor.raw(&span)).ok().map(str::to_owned);
+        }
+        Ok(())
+    });
+    tier
 }
 
 /// Length of the answer's end in which the usage is searched first.

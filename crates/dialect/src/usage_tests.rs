@@ -1,4 +1,7 @@
 use proptest::prelude::*;
+use rerouter_base::usage_kind::UsageCounts;
+
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -12,12 +15,13 @@ fn an_answer_is_read_as_far_as_it_goes() {
         prompt_tokens: 9,
         completion_tokens: 3,
         total_tokens: 12,
-        cached_tokens: Some(4),
+        counts: UsageCounts { cached_tokens: Some(4), ..UsageCounts::default() },
         estimated: false,
+        ..Usage::default()
     };
-    assert_eq!(read(body.as_bytes()), Some(usage));
+    assert_eq!(read(body.as_bytes()), Some(usage.clone()));
     assert_eq!(read(body.trim_end_matches('}').as_bytes()), None);
-    assert_eq!(read(body.replace("\"usage\"", "\"us\\u0061ge\"").as_bytes()), Some(usage));
+    assert_eq!(read(body.replace("\"usage\"", "\"us\\u0061ge\"").as_bytes()), Some(usage.clone()));
     assert_eq!(
         read(format!("{},", body.strip_suffix('}').unwrap()).as_bytes()),
         Some(usage),
@@ -33,7 +37,7 @@ fn vendors_and_protocols_are_understood() {
         let usage = Usage::read(written)?;
         Some((
             usage.prompt_tokens,
-            usage.cached_tokens,
+            usage.counts.cached_tokens,
             usage.completion_tokens,
             usage.total_tokens,
         ))
@@ -114,7 +118,7 @@ fn absurd_counts_are_not_believed() {
     ] {
         assert_eq!(Usage::read(written), None, "{written}");
     }
-    // An invalid detail is ignored, but the counts are kept.
+    // An invalid detail is kept as told, and so are the counts.
     let usage = Usage::read(concat!(
         r#"{"prompt_tokens":1,"completion_tokens":2,"total_tokens":-3,"#,
         r#""prompt_tokens_details":{"cached_tokens":"x"}}"#,
@@ -125,13 +129,175 @@ fn absurd_counts_are_not_believed() {
             prompt_tokens: 1,
             completion_tokens: 2,
             total_tokens: 3,
-            cached_tokens: None,
-            estimated: false
+            extra: UsageExtra {
+                unknown: [("prompt_tokens_details.cached_tokens".to_owned(), "x".into())].into(),
+                ..UsageExtra::default()
+            },
+            ..Usage::default()
         })
     );
     let told = PartialUsage::read(r#"{"prompt_tokens":1,"completion_tokens":-2}"#).unwrap();
     assert_eq!(told.completed_by(Usage::estimate(5, 8)), Usage::estimate(5, 8));
     assert_eq!(Usage::estimate(u64::MAX, u64::MAX).total_tokens, u64::MAX);
+}
+
+/// What a usage object tells beside the counts that every answer has, as in records.
+fn kinds(usage: &Usage) -> Value {
+    let mut told = serde_json::to_value(usage).unwrap();
+    let members = told.as_object_mut().unwrap();
+    for name in ["prompt_tokens", "completion_tokens", "total_tokens", "estimated"] {
+        members.remove(name);
+    }
+    members.retain(|_, value| !value.is_null());
+    told
+}
+
+#[test]
+fn every_kind_is_read_where_a_dialect_tells_it() {
+    for (written, counts, told) in [
+        (
+            // Anthropic: the prompt is counted in three parts.
+            json!({
+                "input_tokens": 5, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 30,
+                "cache_creation":
+                    { "ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20 },
+                "output_tokens": 9, "output_tokens_details": { "thinking_tokens": 4 },
+                "server_tool_use": { "web_search_requests": 2, "web_fetch_requests": 1 },
+                "service_tier": "standard", "speed": "fast", "inference_geo": "us",
+                "iterations": [{ "type": "message", "input_tokens": 5 }],
+            }),
+            (115, 9),
+            json!({
+                "cached_tokens": 80, "cache_write_tokens": 30, "cache_write_1h_tokens": 20,
+                "reasoning_tokens": 4, "web_searches": 2,
+                "modes": { "service_tier": "standard", "speed": "fast", "inference_geo": "us" },
+            }),
+        ),
+        (
+            // OpenAI: parts of the prompt and of the answer.
+            json!({
+                "prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150,
+                "prompt_tokens_details": {
+                    "cached_tokens": 40, "cache_write_tokens": 7, "audio_tokens": 20,
+                    "image_tokens": 3, "text_tokens": 77,
+                    "cached_tokens_details": { "audio_tokens": 6, "text_tokens": 34 },
+                },
+                "completion_tokens_details": {
+                    "reasoning_tokens": 10, "audio_tokens": 11, "image_tokens": 12,
+                    "accepted_prediction_tokens": 1, "rejected_prediction_tokens": 0,
+                },
+            }),
+            (100, 50),
+            json!({
+                "cached_tokens": 40, "cached_audio_tokens": 6, "cache_write_tokens": 7,
+                "input_audio_tokens": 20, "input_image_tokens": 3, "reasoning_tokens": 10,
+                "output_audio_tokens": 11, "output_image_tokens": 12,
+            }),
+        ),
+        (
+            // Gemini: lists of modalities. Thoughts and results of tools are counted apart.
+            json!({
+                "promptTokenCount": 100, "toolUsePromptTokenCount": 8,
+                "candidatesTokenCount": 30, "thoughtsTokenCount": 12, "totalTokenCount": 150,
+                "cachedContentTokenCount": 40,
+                "promptTokensDetails": [
+                    { "modality": "TEXT", "tokenCount": 60 },
+                    { "modality": "AUDIO", "tokenCount": 40 },
+                ],
+                "cacheTokensDetails": [{ "modality": "AUDIO", "tokenCount": 15 }],
+                "candidatesTokensDetails": [{ "modality": "IMAGE", "tokenCount": 30 }],
+                "trafficType": "ON_DEMAND_FLEX",
+            }),
+            (108, 42),
+            json!({
+                "cached_tokens": 40, "cached_audio_tokens": 15, "input_audio_tokens": 40,
+                "reasoning_tokens": 12, "output_image_tokens": 30,
+                "modes": { "service_tier": "flex" },
+            }),
+        ),
+        (
+            // OpenRouter: its cost, and that of the provider which the caller's own key pays.
+            json!({
+                "prompt_tokens": 9, "completion_tokens": 3, "cost": 0.001, "is_byok": true,
+                "cost_details": { "upstream_inference_cost": 0.02, "other": 7 },
+            }),
+            (9, 3),
+            json!({ "cost_usd": 0.021 }),
+        ),
+        (
+            json!({
+                "prompt_tokens": 9, "completion_tokens": 3, "cost": { "total_cost": 0.5 },
+                "num_search_queries": 4, "reasoning_tokens": 2, "search_context_size": "low",
+            }),
+            (9, 3),
+            json!({ "cost_usd": 0.5, "web_searches": 4, "reasoning_tokens": 2 }),
+        ),
+        (
+            json!({
+                "input_tokens": 9, "output_tokens": 3, "cost_in_usd_ticks": 30_000_000,
+                "cost": -1,
+            }),
+            (9, 3),
+            json!({ "cost_usd": 0.003 }),
+        ),
+        (
+            // What is not known is kept as told, but nothing that says nothing.
+            json!({
+                "prompt_tokens": 9, "completion_tokens": 3, "gpu_seconds": 1.5, "free": 0,
+                "details": { "deep": { "pages": 7, "none": null } }, "level": "deluxe",
+                "iterations": [{ "type": "compaction", "input_tokens": 5 }],
+                "promptTokensDetails": [{ "modality": "SMELL", "tokenCount": 2 }],
+            }),
+            (9, 3),
+            json!({ "unknown": {
+                "gpu_seconds": 1.5, "details.deep.pages": 7, "level": "deluxe",
+                "iterations.compaction": { "type": "compaction", "input_tokens": 5 },
+                "promptTokensDetails.SMELL": 2,
+            } }),
+        ),
+    ] {
+        let usage = Usage::read(&written.to_string()).unwrap();
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), counts, "{written}");
+        assert_eq!(kinds(&usage), told, "{written}");
+        let back: Usage = serde_json::from_value(serde_json::to_value(&usage).unwrap()).unwrap();
+        assert_eq!(back, usage);
+    }
+}
+
+#[test]
+fn what_is_kept_of_unknown_members_is_bounded() {
+    let mut members = json!({ "prompt_tokens": 1 });
+    for at in 0..100 {
+        members[format!("{at}{}", "n".repeat(300))] = "v".repeat(300).into();
+    }
+    let unknown = Usage::read(&members.to_string()).unwrap().extra.unknown;
+    assert_eq!(unknown.len(), 16);
+    assert!(unknown.iter().all(|(path, told)| path.len() + told.as_str().unwrap().len() <= 256));
+}
+
+#[test]
+fn the_tier_that_an_answer_names_is_its_own() {
+    let tier = |answer: &str| read(answer.as_bytes()).unwrap().extra.modes.remove("service_tier");
+    let usage = r#""usage":{"prompt_tokens":1,"completion_tokens":1}"#;
+    for (before, after, found) in [
+        (r#""service_tier":"flex","#, "", Some("flex")),
+        ("", r#", "service_tier" : "PRIORITY""#, Some("priority")),
+        (r#""service_tier":"default","#, "", Some("default")),
+        (
+            r#""service_tier":"priority","#,
+            r#","metadata":{"service_tier":"flex"}"#,
+            Some("priority"),
+        ),
+        (r#""text":""service_tier":"flex"","#, "", None),
+        (r#""tools":[{"service_tier":"flex"}],"#, "", None),
+        (r#""service_tier":null,"#, "", None),
+    ] {
+        assert_eq!(
+            tier(&format!("{{{before}{usage}{after}}}")).as_deref(),
+            found,
+            "{before}{after}"
+        );
+    }
 }
 
 proptest! {

@@ -144,9 +144,9 @@ pub fn whole<T: KeyTable>(mut section: Section<'_>, faults: &mut Diagnostics<'_>
 /// The rule decides what happens if the key is missing. Without a rule the type is an `Option`. `or
 /// EXPRESSION` sets a default. `required` reports the key, and no record is made. `report
 /// EXPRESSION` reports the key, and uses the value. `explicit` reports a key that is missing or
-/// empty, and uses an empty value. Three rules have no kind: with `section` the type is another
-/// such record, with `key` the field is the key of the section itself, and with `derived` the field
-/// is not a key.
+/// empty, and uses an empty value. Four rules have no kind: with `section` the type is another
+/// such record, with `inline` it is one whose keys stand in this section, with `key` the field is
+/// the key of the section itself, and with `derived` the field is not a key.
 ///
 /// `: Default` after the name implements `Default` by the defaults. `check NAME` after the rows
 /// names a method that checks several keys together.
@@ -200,14 +200,13 @@ macro_rules! section {
             }
 
             fn rows() -> Vec<$crate::TableRow> {
-                [$(
-                    $crate::section!(
+                let mut rows = Vec::new();
+                $(
+                    rows.extend($crate::section!(
                         @row ($key, $type, concat!($($doc),+)) $($kind)? $(, $rule $($with)?)?
-                    ),
-                )+]
-                .into_iter()
-                .flatten()
-                .collect()
+                    ));
+                )+
+                rows
             }
         }
     };
@@ -235,6 +234,9 @@ macro_rules! section {
     };
     (@read ($section:ident, $faults:ident, $key:ident, $type:ty) , derived) => {
         Some(<$type>::default())
+    };
+    (@read ($section:ident, $faults:ident, $key:ident, $type:ty) , inline) => {
+        <$type as $crate::KeyTable>::read($section, $faults)
     };
     (@read ($section:ident, $faults:ident, $key:ident, $type:ty) , section) => {{
         let below = $section.below(stringify!($key), $faults);
@@ -268,6 +270,7 @@ macro_rules! section {
         Some(found.unwrap_or_default())
     }};
 
+    (@row ($key:ident, $type:ty, $about:expr) , inline) => { <$type as $crate::KeyTable>::rows() };
     (@row ($key:ident, $type:ty, $about:expr) , key) => { None };
     (@row ($key:ident, $type:ty, $about:expr) , derived) => { None };
     (@row ($key:ident, $type:ty, $about:expr) , section) => {

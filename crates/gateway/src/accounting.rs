@@ -9,6 +9,7 @@ use rerouter_base::money::nano_usd;
 use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_core::app::App;
+use rerouter_dialect::usage::Usage;
 use rerouter_routing::Routing;
 use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_interval_start};
 
@@ -61,17 +62,15 @@ impl CallAccount {
             rule: decision.and_then(|decision| decision.rule.clone()),
             replay: head.replay_of.is_some(),
         };
-        let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
+        let (used, cost) = (outcome.usage.clone().unwrap_or_default(), outcome.cost_usd());
         let is_timed = outcome.is_good() && outcome.failure.is_none() && head.replay_of.is_none();
         let took = Duration::from_millis(head.total_ms);
         let sums = UsageSums {
             requests: 1,
             prompt_tokens: used.prompt_tokens,
             completion_tokens: used.completion_tokens,
-            counts: UsageCountSums {
-                cached_tokens: used.cached_tokens.unwrap_or(0),
-                ..UsageCountSums::default()
-            },
+            counts: UsageCountSums::of(used.counts.all().map(Option::unwrap_or_default)),
+            unknown_usage: u64::from(outcome.has_unknown_usage()),
             nano: cost.map_or(0, nano_usd),
             priced: u64::from(cost.is_some()),
             unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
@@ -95,8 +94,9 @@ fn count(app: &App, routing: &Routing, outcome: &Outcome) {
     }
     let Some(target) = outcome.target() else { return };
     if let Some(usage) = &outcome.usage {
-        let cached = usage.cached_tokens.unwrap_or(0);
-        target.meters(metrics).tokens(usage.prompt_tokens, usage.completion_tokens, cached);
+        let Usage { prompt_tokens, completion_tokens, counts, .. } = usage;
+        let unknown = outcome.has_unknown_usage();
+        target.meters(metrics).used(*prompt_tokens, *completion_tokens, counts, unknown);
     }
     if let Some(cost) = outcome.cost_usd() {
         metrics.cost(&target.provider.name, &target.entry().model, cost);
@@ -111,7 +111,7 @@ fn time(app: &App, outcome: &Outcome, ttft: Option<Duration>) {
         meters.first_token(ttft);
     }
     if outcome.is_good() && outcome.failure.is_none() {
-        let counted = outcome.usage.filter(|usage| !usage.estimated);
+        let counted = outcome.usage.as_ref().filter(|usage| !usage.estimated);
         meters.answered(outcome.took, counted.map(|usage| usage.completion_tokens));
     }
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 
 use super::admission::has_lease;
-use super::cost_bound;
+use super::cost_bound::{self, NoBound};
 use super::exchange::HttpExchange;
 use super::outcome::{Bill, Outcome};
 use rerouter_access::auth::Principal;
@@ -19,7 +19,7 @@ use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::money::{NanoUsd, dollars, nano_usd};
 use rerouter_core::app::{App, Live};
 use rerouter_core::prompt::Prompt;
-use rerouter_routing::{Decision, Inputs, Target};
+use rerouter_routing::{Decision, Inputs};
 use rerouter_store::{ByCount, COUNTS};
 
 static LIMIT_BUDGET: HeaderName = HeaderName::from_static("x-ratelimit-limit-budget");
@@ -101,8 +101,7 @@ pub(super) async fn reserve(
     }
     // Each may be asked: one that is barred by then counts as no attempt.
     let targets = live.routing.targets_of(decision);
-    let wanted =
-        cost_bound::dearest(&targets, prompt).map_err(|unpriced| no_price(permit, unpriced))?;
+    let wanted = cost_bound::dearest(&targets, prompt).map_err(|why| no_bound(permit, &why))?;
     let reserved = app.limits.reserve(permit, wanted, app.clock.now());
     match reserved {
         Err(_) if permit.awaits_hold() => {
@@ -125,7 +124,20 @@ async fn reserve_held(
     app.auth.recheck(principal, app.clock.now())
 }
 
-fn no_price(permit: &LimitPermit, target: &Target) -> Error {
+/// The refusal of a call whose cost has no known bound.
+fn no_bound(permit: &LimitPermit, why: &NoBound<'_>) -> Error {
+    let target = match why {
+        NoBound::Unpriced(target) => target,
+        NoBound::UnknownMode(target, member, mode) => {
+            let told = format!(
+                "`{member}` is `{mode}`, for which the prices of `{}` have no factor. A budget \
+                pays for the request, so leave it out, or have the factor added to `multipliers` \
+                of the model in the routing document.",
+                target.name
+            );
+            return Error::invalid(*member, told);
+        }
+    };
     let remaining = permit.remaining();
     let whose = remaining
         .money
@@ -155,7 +167,7 @@ pub(super) fn settle(permit: LimitPermit, outcome: &mut Outcome) {
         None if outcome.is_good() => (None, None),
         None => (Some(0), Some(0)),
     };
-    let estimated = outcome.usage.is_some_and(|usage| usage.estimated);
+    let estimated = outcome.usage.as_ref().is_some_and(|usage| usage.estimated);
     match outcome.bill {
         Bill::Told => permit.settle(tokens, spent, estimated),
         Bill::AtMost => permit.settle(tokens, spent, true),

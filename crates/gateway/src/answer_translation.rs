@@ -134,7 +134,7 @@ impl WholeTranslation {
 
     /// The usage that the provider reported.
     pub(super) fn usage(&self) -> Option<Usage> {
-        self.usage
+        self.usage.clone()
     }
 
     /// The header that lists what was left out, if the answer added to the list.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use memchr::memmem;
 
 use rerouter_access::limits::Reserve;
 use rerouter_base::bounds;
-use rerouter_base::money::nano_usd;
+use rerouter_base::money::{NanoUsd, nano_usd};
+use rerouter_base::usage_kind::{UsageKind, UsageUnit};
 use rerouter_core::prompt::Prompt;
 use rerouter_dialect::protocol::Way;
 use rerouter_dialect::request::Ceiling;
-use rerouter_dialect::usage::Usage;
 use rerouter_dialect::wire::tokens;
 use rerouter_routing::Target;
 
@@ -18,13 +19,21 @@ use rerouter_routing::Target;
 /// largest common models.
 const CONTEXT_TOKENS: u64 = 1_000_000;
 
-/// The largest cost of the call, at the most expensive target, or an error with the first target
-/// that has no price. If the client sets no limit on the answer, the reserve for one answer may be
-/// cut to the money that is left.
+/// Why the most that a call can cost is not known.
+pub(super) enum NoBound<'a> {
+    /// The target has no price.
+    Unpriced(&'a Target),
+    /// The target has no factor for this member of the request and its value.
+    UnknownMode(&'a Target, &'static str, &'a str),
+}
+
+/// The largest cost of the call, at the most expensive target, or why it is not known at the first
+/// target of which it is not. If the client sets no limit on the answer, the reserve for one answer
+/// may be cut to the money that is left.
 pub(super) fn dearest<'a>(
     targets: &'a [Arc<Target>],
-    prompt: &Prompt,
-) -> std::result::Result<Reserve, &'a Target> {
+    prompt: &'a Prompt,
+) -> std::result::Result<Reserve, NoBound<'a>> {
     let (mut least, mut most) = (0, 0);
     let bound = PromptBound::new(prompt.request.ceiling, &prompt.headers);
     let ceiling = bound.ceiling;
@@ -33,21 +42,69 @@ pub(super) fn dearest<'a>(
         let limit = default_limit(target, prompt).unwrap_or(assumed);
         let more = limit.saturating_sub(assumed);
         let (answers, unlimited) = (ceiling.answers.saturating_add(more), assumed + more);
-        let prices = target.prices.as_ref().ok_or(&**target)?;
-        let cost = |completion_tokens: u64| {
-            let usage = Usage {
-                prompt_tokens: bound.tokens(target),
-                completion_tokens,
-                total_tokens: 0,
-                cached_tokens: None,
-                estimated: true,
-            };
-            prices.cost(&usage).map(nano_usd).ok_or(&**target)
-        };
-        least = least.max(cost(answers.saturating_sub(unlimited))?);
-        most = most.max(cost(answers)?);
+        let price = PriceBound::new(target, prompt, bound.tokens(target))?;
+        least = least.max(price.of_answer(answers.saturating_sub(unlimited))?);
+        most = most.max(price.of_answer(answers)?);
     }
     Ok(Reserve::between(least, most))
+}
+
+/// What bounds the cost of a call at a target.
+struct PriceBound<'a> {
+    target: &'a Target,
+    /// The cost of the prompt in millionths of a dollar.
+    prompt: f64,
+    /// Dollars per million tokens of the answer; `None` if unknown.
+    answer: Option<f64>,
+    factor: f64,
+    /// The cost of the request itself in dollars.
+    request: f64,
+}
+
+impl<'a> PriceBound<'a> {
+    fn new(
+        target: &'a Target,
+        prompt: &'a Prompt,
+        tokens: u64,
+    ) -> std::result::Result<Self, NoBound<'a>> {
+        let unpriced = || NoBound::Unpriced(target);
+        let prices = target.prices.as_ref().ok_or_else(unpriced)?;
+        let mut factor = 1.0;
+        let is_sent = !target.is_translated(prompt.endpoint);
+        for (member, mode) in prompt.request.modes.iter().filter(|_| is_sent) {
+            let known = prices.factor(member, mode);
+            factor *= known.ok_or(NoBound::UnknownMode(target, member, mode))?;
+        }
+        let may_be = |kind: UsageKind| match kind {
+            UsageKind::CacheWrite1h => may_cache_for_an_hour(&prompt.body),
+            UsageKind::InputAudio => prompt.request.audio > 0 || prompt.request.ceiling.is_open,
+            _ => true,
+        };
+        let [input, answer] =
+            [UsageUnit::Prompt, UsageUnit::Answer].map(|unit| prices.dearest(tokens, unit, may_be));
+        Ok(PriceBound {
+            target,
+            prompt: tokens as f64 * input.ok_or_else(unpriced)?,
+            answer,
+            // The provider may serve the request without the mode that makes it cheaper.
+            factor: factor.max(1.0),
+            request: prices.of_request(),
+        })
+    }
+
+    /// The cost with an answer of this many tokens.
+    fn of_answer(&self, tokens: u64) -> std::result::Result<NanoUsd, NoBound<'a>> {
+        let answer = match tokens {
+            0 => 0.0,
+            tokens => tokens as f64 * self.answer.ok_or(NoBound::Unpriced(self.target))?,
+        };
+        Ok(nano_usd((self.prompt + answer) * self.factor / 1e6 + self.request))
+    }
+}
+
+/// Whether the request may write to a cache for an hour. A text with escapes may say it too.
+fn may_cache_for_an_hour(body: &[u8]) -> bool {
+    memmem::find(body, b"\"1h\"").is_some() || memmem::find(body, b"\\u").is_some()
 }
 
 /// What bounds the tokens of a prompt.

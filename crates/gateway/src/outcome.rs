@@ -21,7 +21,7 @@ use rerouter_dialect::Dialect;
 use rerouter_dialect::stream::StreamTally;
 use rerouter_dialect::usage::Usage;
 use rerouter_dialect::wire::coding;
-use rerouter_routing::Target;
+use rerouter_routing::{Target, bill, is_unknown};
 
 /// Most decoded bytes of an answer that a provider compressed unasked. Such an answer is decoded
 /// only to read its usage, which takes a millisecond or two.
@@ -117,7 +117,15 @@ impl Outcome {
         if outcome.failure == Some(AttemptFailure::ClientGone) {
             outcome.bill = outcome.bill_of_left(&call.request);
         }
-        if asked_at_panic && outcome.usage.is_none_or(|usage| usage.estimated) {
+        if let Some(usage) = &mut outcome.usage {
+            // A translation leaves these members out.
+            let is_sent = outcome
+                .served
+                .as_ref()
+                .is_some_and(|served| !served.target.is_translated(call.request.endpoint));
+            usage.add_modes(if is_sent { &call.request.modes } else { &[] });
+        }
+        if asked_at_panic && outcome.usage.as_ref().is_none_or(|usage| usage.estimated) {
             outcome.bill = Bill::Unknown;
         }
         outcome
@@ -151,7 +159,7 @@ impl Outcome {
             let prompt = PromptBound::new(ceiling, &request.headers);
             let most = if is_told { 0 } else { prompt.tokens(target) };
             let prompt_tokens = usage.prompt_tokens.max(most);
-            target.prices.as_ref()?.cost(&Usage { prompt_tokens, ..*usage })
+            target.prices.as_ref()?.cost(&Usage { prompt_tokens, ..usage.clone() })
         });
         Bill::AtMost
     }
@@ -238,7 +246,13 @@ impl Outcome {
 
     /// The cost in dollars, if all prices that are needed for it are known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
-        self.charged.or_else(|| self.target()?.prices.as_ref()?.cost(self.usage.as_ref()?))
+        self.charged.or_else(|| bill(self.target()?.prices.as_deref(), self.usage.as_ref()?))
+    }
+
+    /// Whether the usage has something that the prices do not count.
+    pub(super) fn has_unknown_usage(&self) -> bool {
+        let Some((target, usage)) = self.target().zip(self.usage.as_ref()) else { return false };
+        is_unknown(target.prices.as_deref(), usage)
     }
 
     /// Limits what a stream costs that its client left.

@@ -111,6 +111,8 @@ pub(super) struct SentRequest {
     pub(super) paid: Option<Ceiling>,
     /// Number of answers that the client asks for.
     pub(super) answers: u64,
+    /// Members that may multiply prices, with their values.
+    pub(super) modes: Vec<(&'static str, String)>,
     /// Whether the client asks for a stream.
     pub(super) stream: bool,
     /// The body in the neutral form, if it was read, until the call takes it.
@@ -134,6 +136,7 @@ impl SentRequest {
             counted: permit.counts_tokens(),
             paid,
             answers: prompt.request.choices.unwrap_or(1),
+            modes: prompt.request.modes,
             stream: prompt.request.stream,
         }
     }

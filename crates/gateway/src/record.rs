@@ -224,9 +224,9 @@ impl Record {
         line.state = Some(head.state.as_str());
         line.routing_us = Some(head.routing_us);
         line.ttft_ms = head.ttft_ms;
-        line.prompt_tokens = head.usage.map(|usage| usage.prompt_tokens);
-        line.completion_tokens = head.usage.map(|usage| usage.completion_tokens);
-        line.usage_estimated = head.usage.is_some_and(|usage| usage.estimated);
+        line.prompt_tokens = head.usage.as_ref().map(|usage| usage.prompt_tokens);
+        line.completion_tokens = head.usage.as_ref().map(|usage| usage.completion_tokens);
+        line.usage_estimated = head.usage.as_ref().is_some_and(|usage| usage.estimated);
         line.cost_usd = head.cost_usd;
         line.attempts = Some(outcome.attempts.len());
         line.recipe = head.decision.as_ref().map(|decision| Arc::clone(&decision.recipe));
@@ -260,7 +260,7 @@ impl Record {
         head.total_ms = millis(self.began.elapsed());
         head.error = outcome.failure.map(|failure| failure.as_str().to_string());
         head.served = outcome.served();
-        head.usage = outcome.usage;
+        head.set_usage(outcome.usage.clone());
     }
 
     fn leave(mut self, app: &App, mut outcome: Outcome, added: Bytes) {

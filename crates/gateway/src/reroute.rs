@@ -290,7 +290,7 @@ impl RerouteGuard<'_> {
             created: self.exchange.at.as_second(),
             model: outcome.target().map_or("", |target| &target.model),
             prompt_tokens: record.prompt_tokens(),
-            usage: outcome.usage,
+            usage: outcome.usage.clone(),
         };
         let decision = record.answered(&outcome);
         let endpoint = self.call.request.endpoint;

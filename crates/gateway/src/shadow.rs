@@ -177,6 +177,7 @@ impl ShadowCopy {
             counted: false,
             paid: None,
             answers: 1,
+            modes: Vec::new(),
             stream: false,
             neutral,
         };

@@ -5,11 +5,13 @@ use proptest::strategy::Strategy as Generator;
 
 use super::*;
 use crate::compile::BuildContext;
+use crate::document::MultiplierSpec;
 use crate::document::{
     ModelSpec, RecipeSpec, RetryPolicy, RoutingSpec, RuleSpec, Strategy, TargetSpec,
 };
 use crate::fixtures::chat;
 use crate::inputs::TargetHealth;
+use crate::prices::KindPrices;
 use crate::provider_spec::ProviderSpec;
 use rerouter_base::error::{Error, Kind};
 use rerouter_document::{Diagnostics, Field, Located, Position, parse, whole};
@@ -43,9 +45,9 @@ fn routing(rules: Vec<RuleSpec>) -> Routing {
     let provider: ProviderSpec = whole(provider, &mut faults).unwrap();
     let model = |name: &str, context, capabilities: Option<&[&'static str]>| ModelSpec {
         name: at(name.into()),
-        input_per_mtok: None,
-        output_per_mtok: None,
-        cached_input_per_mtok: None,
+        prices: KindPrices::default(),
+        tiers: Vec::new(),
+        multipliers: MultiplierSpec::default(),
         context,
         tokens_per_second: None,
         capabilities: capabilities.map(<[_]>::to_vec),

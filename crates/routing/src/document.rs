@@ -1,6 +1,7 @@
 //! The routing document as written, one row per key. Values that a check may reject keep their
 //! place in the document. `compile` checks them and builds the compiled document.
 
+use super::prices::{KindPrices, Prices, price};
 use super::provider_spec::ProviderSpec;
 use rerouter_document::kinds::{
     at, each, entries, inside, keyed, number, number_in, percent, quotable, reader, whole, words,
@@ -16,6 +17,8 @@ pub const ATTEMPTS_MAX: usize = 16;
 pub const RULES: usize = 64;
 /// Maximum number of targets in a rule, as a decision ranks all of them.
 const RULE_TARGETS: usize = 64;
+/// Maximum number of tiers of a model.
+const TIERS: usize = 8;
 /// Maximum number of words in a keyword set.
 const KEYWORDS: usize = 1_000;
 /// The capabilities that a model can have.
@@ -60,12 +63,12 @@ section! {
     pub struct ModelSpec {
         /// The name of the target.
         pub name: Located<String>, key;
-        /// US dollars per million tokens of the prompt.
-        pub input_per_mtok: Option<f64> = price();
-        /// US dollars per million tokens of the answer.
-        pub output_per_mtok: Option<f64> = price();
-        /// US dollars per million tokens of the prompt that the provider has in its cache.
-        pub cached_input_per_mtok: Option<f64> = price();
+        /// What each kind of usage costs.
+        pub prices: KindPrices, inline;
+        /// Other prices of requests with long prompts.
+        pub tiers: Vec<TierSpec> = each(inside(), TIERS), or Vec::new();
+        /// Factors of the prices of tokens, by members of the request and their values.
+        pub multipliers: MultiplierSpec, section;
         /// Maximum tokens of prompt and answer together.
         pub context: Option<u64> = whole(1, 1 << 40);
         /// Tokens of an answer that the provider can make in a second. A stream that the client
@@ -74,6 +77,50 @@ section! {
         /// Of `tools`, `vision`, `json`, `audio`; default: all.
         pub capabilities: Option<Vec<&'static str>> =
             each(words(CAPABILITIES.map(|word| (word, word))), CAPABILITIES.len());
+    }
+}
+
+impl ModelSpec {
+    /// The prices of the model.
+    pub(super) fn prices(&self) -> Prices {
+        let MultiplierSpec { service_tier, speed, inference_geo } = &self.multipliers;
+        let members =
+            [("service_tier", service_tier), ("speed", speed), ("inference_geo", inference_geo)];
+        let factors = |all: &Vec<(Located<String>, f64)>| {
+            all.iter().map(|(mode, factor)| (mode.value.to_ascii_lowercase(), *factor)).collect()
+        };
+        let multipliers = members
+            .into_iter()
+            .filter(|(_, all)| !all.is_empty())
+            .map(|(member, all)| (member.to_owned(), factors(all)))
+            .collect();
+        let mut prices = Prices { base: self.prices, tiers: Vec::new(), multipliers };
+        self.tiers.iter().for_each(|tier| prices.tier(tier.above, &tier.prices));
+        prices
+    }
+}
+
+section! {
+    /// Prices of a model for prompts of more than `above` tokens.
+    #[derive(Debug)]
+    pub struct TierSpec {
+        /// Tokens of the longest prompt that costs less.
+        pub above: u64 = whole(1, 1 << 40), report 1;
+        /// The prices that differ, for the whole request.
+        pub prices: KindPrices, inline;
+    }
+}
+
+section! {
+    /// Factors of a model's prices of tokens. What the answer names counts.
+    #[derive(Debug)]
+    pub struct MultiplierSpec: Default {
+        /// By tier, for example `{ flex: 0.5, priority: 2 }`.
+        pub service_tier: Vec<(Located<String>, f64)> = entries(keyed(price())), or Vec::new();
+        /// By speed, for example `{ fast: 6 }`.
+        pub speed: Vec<(Located<String>, f64)> = entries(keyed(price())), or Vec::new();
+        /// By place, for example `{ us: 1.1 }`.
+        pub inference_geo: Vec<(Located<String>, f64)> = entries(keyed(price())), or Vec::new();
     }
 }
 
@@ -174,21 +221,6 @@ fn condition() -> impl ValueKind<Value = Located<String>> {
         |field, faults| match field.value() {
             TreeValue::Bool(value) => Some(field.located(value.to_string())),
             _ => field.name(faults),
-        },
-    )
-}
-
-/// A price in US dollars, at least 0.
-fn price() -> impl ValueKind<Value = f64> {
-    reader(
-        || json!({ "type": "number", "minimum": 0 }),
-        |field, faults| {
-            let price = field.number(faults)?;
-            if price < 0.0 {
-                let hint = "leave out a price that is unknown";
-                field.reject(faults, "a price cannot be negative", hint);
-            }
-            Some(price)
         },
     )
 }

@@ -58,6 +58,7 @@ pub use inputs::{
 pub use inputs::{Inputs, PrincipalFacts, RefusedFeature, RequestFacts, Untranslatable};
 pub use name_patterns::MODEL_NAME_BYTES;
 pub use presets::{PRESETS, Preset};
+pub use prices::{Prices, bill, is_unknown};
 pub use provider::{NODES, Provider, ProviderIdentity};
 pub use provider_spec::{PROVIDER_CONCURRENCY, ProviderSpec, is_own_header};
 pub use refusal::RoutingRefusal;

@@ -3,12 +3,12 @@
 //! of the list is found by its preset or by the exact host of its base URL.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 
 use super::presets::Preset;
-use super::prices::Prices;
+use super::prices::{KindPrices, Prices};
 
 /// The parsed list. It is empty if it cannot be parsed; a test makes sure that it can.
 static LIST: LazyLock<ShippedPriceList> =
@@ -27,24 +27,41 @@ struct ShippedPriceList {
     models: BTreeMap<String, BTreeMap<String, ShippedModel>>,
 }
 
-/// Prices and abilities of one model, as in `models` of a document.
+/// Prices and abilities of one model.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "ListedModel")]
 pub(super) struct ShippedModel {
-    input_per_mtok: f64,
-    output_per_mtok: Option<f64>,
-    cached_input_per_mtok: Option<f64>,
+    pub(super) prices: Arc<Prices>,
     pub(super) context: Option<u64>,
     pub(super) capabilities: Option<Vec<String>>,
 }
 
-impl ShippedModel {
-    pub(super) fn prices(&self) -> Prices {
-        Prices {
-            input_per_mtok: Some(self.input_per_mtok),
-            output_per_mtok: self.output_per_mtok,
-            cached_input_per_mtok: self.cached_input_per_mtok,
+/// An entry of the list, as in `models` of a document.
+#[derive(Debug, Deserialize)]
+struct ListedModel {
+    context: Option<u64>,
+    capabilities: Option<Vec<String>>,
+    #[serde(default)]
+    tiers: Vec<ListedPrices>,
+    #[serde(default)]
+    multipliers: BTreeMap<String, BTreeMap<String, f64>>,
+    #[serde(flatten)]
+    prices: ListedPrices,
+}
+
+/// Prices by their keys; `above` is the length of a tier.
+type ListedPrices = BTreeMap<String, f64>;
+
+impl From<ListedModel> for ShippedModel {
+    fn from(listed: ListedModel) -> Self {
+        let each = |of: &ListedPrices| KindPrices::each(|kind| of.get(kind.price()).copied());
+        let multipliers = listed.multipliers;
+        let mut prices = Prices { base: each(&listed.prices), tiers: Vec::new(), multipliers };
+        for tier in &listed.tiers {
+            prices.tier(tier.get("above").map_or(0, |above| *above as u64), &each(tier));
         }
+        let (context, capabilities) = (listed.context, listed.capabilities);
+        ShippedModel { prices: Arc::new(prices), context, capabilities }
     }
 }
 
@@ -78,6 +95,7 @@ pub(super) fn models(part: Option<&str>) -> impl Iterator<Item = &'static str> {
 mod tests {
     use super::*;
     use crate::presets::PRESETS;
+    use rerouter_base::usage_kind::UsageKind;
 
     #[test]
     fn the_list_is_whole() {
@@ -93,14 +111,16 @@ mod tests {
         assert_eq!(parts(&mut list.models.keys().map(String::as_str)), of_presets);
         assert_eq!(parts(&mut list._price_pages.keys().map(String::as_str)), of_presets);
         for (name, model) in list.models.values().flatten() {
-            let (input, cached) = (model.input_per_mtok, model.cached_input_per_mtok);
+            let price = |kind| model.prices.base.get(kind);
+            let (input, cached) = (price(UsageKind::Input).unwrap(), price(UsageKind::Cached));
             assert!(
                 input > 0.0 && cached.is_none_or(|cached| 0.0 < cached && cached < input),
                 "{name}"
             );
             // Embeddings have no price of answers.
-            assert_eq!(model.output_per_mtok.is_none(), name.contains("embed"), "{name}");
-            assert!(model.output_per_mtok.is_none_or(|output| output >= input), "{name}");
+            let output = price(UsageKind::Output);
+            assert_eq!(output.is_none(), name.contains("embed"), "{name}");
+            assert!(output.is_none_or(|output| output >= input), "{name}");
             assert!(model.context.is_none_or(|context| context >= 1_000), "{name}");
             let words = ["tools", "vision", "json", "audio"];
             let mut capabilities = model.capabilities.iter().flatten();

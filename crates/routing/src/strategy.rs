@@ -10,6 +10,7 @@ use super::inputs::Inputs;
 use super::node_targets::state;
 use super::target::Target;
 use rerouter_base::bounds;
+use rerouter_base::usage_kind::UsageKind;
 
 /// The targets in the order to try, as indices into `from`, and the probability that the first one
 /// is first, given all inputs except the seed. Equal ranks keep document order. `key` is the sticky
@@ -128,10 +129,10 @@ impl Eq for ByCost {}
 /// Few answers use up `max_tokens`, so the answer counts as [`bounds::ANSWER_TOKENS`] at most.
 pub fn cost(target: &Target, inputs: &Inputs) -> Option<f64> {
     let prices = target.prices.as_ref()?;
-    let prompt = inputs.request.prompt_tokens as f64 * prices.input_per_mtok?;
+    let prompt = inputs.request.prompt_tokens as f64 * prices.base.get(UsageKind::Input)?;
     match inputs.request.answer_tokens().min(bounds::ANSWER_TOKENS) {
         0 => Some(prompt),
-        answer => Some(prompt + answer as f64 * prices.output_per_mtok?),
+        answer => Some(prompt + answer as f64 * prices.base.get(UsageKind::Output)?),
     }
 }
 

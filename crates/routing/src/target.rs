@@ -23,7 +23,7 @@ pub struct Target {
     /// The model as a header value.
     pub shown: HeaderValue,
     pub name: Arc<str>,
-    pub prices: Option<Prices>,
+    pub prices: Option<Arc<Prices>>,
     /// Context length in tokens, prompt and answer together.
     pub context: Option<u64>,
     /// Tokens of an answer that the provider can make in a second, as the document says.
@@ -47,7 +47,7 @@ impl Target {
     }
 
     /// Whether requests to this endpoint are translated for it.
-    pub(super) fn is_translated(&self, endpoint: Endpoint) -> bool {
+    pub fn is_translated(&self, endpoint: Endpoint) -> bool {
         matches!(self.provider.way(endpoint), Some(Way::Translated(_)))
     }
 
@@ -58,7 +58,7 @@ impl Target {
             model: self.model.clone(),
             shown: self.shown.clone(),
             name: self.name.clone(),
-            prices: self.prices,
+            prices: self.prices.clone(),
             context: self.context,
             tokens_per_second: self.tokens_per_second,
             capabilities: self.capabilities.clone(),
@@ -80,7 +80,7 @@ impl Target {
             model: model.into(),
             shown: header_of(model),
             name: name.into(),
-            prices: self.prices.or_else(|| Some(listed?.prices())),
+            prices: self.prices.clone().or_else(|| Some(Arc::clone(&listed?.prices))),
             context: self.context.or_else(|| listed?.context),
             tokens_per_second: self.tokens_per_second,
             capabilities: capabilities.cloned(),

@@ -1,10 +1,12 @@
 //! The series of one target. They are looked up once per document, not once per request.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounter, IntGauge};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 
 use super::families::TargetMetrics;
+use crate::usage_kind::UsageCounts;
 
 /// The series of one target to which a call adds.
 #[derive(Clone, Debug)]
@@ -14,7 +16,10 @@ pub struct TargetMeters {
     token_rate: Histogram,
     prompt: IntCounter,
     completion: IntCounter,
-    cached: IntCounter,
+    /// By kind of usage, as [`UsageCounts::all`].
+    kinds: Arc<[OnceLock<IntCounter>; UsageCounts::NAMES.len()]>,
+    of_kinds: (IntCounterVec, [String; 2]),
+    unknown: IntCounter,
     inflight: IntGauge,
 }
 
@@ -28,7 +33,9 @@ impl TargetMeters {
             token_rate: of.token_rate.with_label_values(&target),
             prompt: tokens("prompt"),
             completion: tokens("completion"),
-            cached: tokens("cached"),
+            kinds: Arc::default(),
+            of_kinds: (of.tokens.clone(), target.map(str::to_owned)),
+            unknown: of.usage_unknown.with_label_values(&target),
             inflight: of.inflight.with_label_values(&target),
         }
     }
@@ -49,11 +56,19 @@ impl TargetMeters {
         }
     }
 
-    /// Counts tokens.
-    pub fn tokens(&self, prompt: u64, completion: u64, cached: u64) {
+    /// Counts what an answer used. `unknown`: it used something of unknown meaning or price.
+    pub fn used(&self, prompt: u64, completion: u64, counts: &UsageCounts, unknown: bool) {
         self.prompt.inc_by(prompt);
         self.completion.inc_by(completion);
-        self.cached.inc_by(cached);
+        self.unknown.inc_by(u64::from(unknown));
+        let told = self.kinds.iter().zip(UsageCounts::NAMES).zip(counts.all());
+        for ((counter, name), count) in told {
+            let Some(count) = count.filter(|count| *count > 0) else { continue };
+            let (tokens, [provider, model]) = &self.of_kinds;
+            let kind = name.trim_end_matches("_tokens");
+            let make = || tokens.with_label_values(&[provider, model, kind]);
+            counter.get_or_init(make).inc_by(count);
+        }
     }
 
     /// Changes the number of attempts under way.

@@ -53,7 +53,7 @@ impl Head {
             }),
             status: self.status,
             stream: self.stream,
-            usage: self.usage,
+            usage: self.usage.clone(),
             cost_usd: self.cost_usd,
             latency: CallLatency {
                 routing_us: self.routing_us,

@@ -43,13 +43,8 @@ pub fn capture(second: i64, owner: &UserId, random: &Random) -> Capture {
         duration_ms: 41,
     }];
     head.served = Some(Served { provider: "demo".into(), model: "echo".into(), node: None });
-    head.usage = Some(Usage {
-        prompt_tokens: 3,
-        completion_tokens: 4,
-        total_tokens: 7,
-        cached_tokens: None,
-        estimated: false,
-    });
+    head.usage =
+        Some(Usage { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7, ..Usage::default() });
     (head.state, head.status, head.request_captured, head.routing_us, head.total_ms) =
         (CaptureState::Completed, 200, true, 7, 934);
     head.request_headers = vec![("accept".into(), "a".into()), ("accept".into(), "b".into())];

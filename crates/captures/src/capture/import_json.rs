@@ -113,7 +113,7 @@ impl Capture {
             // The summary's `served` lacks the node.
             head.served = served.or(head.served);
         }
-        (head.usage, head.cost_usd) = (exported.usage, exported.cost_usd);
+        head.cost_usd = exported.cost_usd;
         (head.routing_us, head.ttft_ms, head.total_ms) =
             (exported.latency.routing_us, exported.latency.ttft_ms, exported.latency.total_ms);
         (head.replay_of, head.replayed_by, head.shadow_of) =
@@ -127,6 +127,7 @@ impl Capture {
             (None, true) => Head::ASSEMBLED,
             (None, false) => Head::FIRST,
         };
+        head.set_usage(exported.usage);
         Ok(Capture { head, bodies: Bodies { request: request.unwrap_or_default(), response } })
     }
 }

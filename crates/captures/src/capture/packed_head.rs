@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::packing::{Pack, put_bytes, skip_bytes, take_text};
+use super::packing::{put_bytes, put_head, skip_bytes, take_head, take_text};
 use super::record::Head;
 
 /// The first byte, which identifies the form.
@@ -67,7 +67,7 @@ impl<'a> PackedHead<'a> {
 
     /// The head without its headers; `None` if it is damaged.
     pub fn fields(self) -> Option<Head> {
-        Head::take(&mut &*self.fields)
+        take_head(&mut &*self.fields)
     }
 
     /// The whole head; `None` if it is damaged.
@@ -91,7 +91,7 @@ pub(crate) fn write<'h>(
 ) -> Option<()> {
     let begin = out.len();
     out.extend_from_slice(&EMPTY);
-    head.put(out);
+    put_head(head, out);
     let fields_end = out.len();
     request_headers.for_each(|(name, value)| write_header(out, name, &value));
     let requests_end = out.len();

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::record::{Attempt, CaptureState, Head, Served};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::trace_context::TraceId;
+use rerouter_base::usage_kind::UsageCounts;
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::{
     Abilities, AgentRef, BreakerState, Candidate, Decision, Inputs, KeywordHit, NodeFacts,
@@ -251,7 +252,6 @@ macro_rules! structures {
 structures! {
     Attempt { provider model node status error duration_ms }
     Served { provider model node }
-    Usage { prompt_tokens completion_tokens total_tokens cached_tokens estimated }
     Decision {
         provider model recipe rule strategy alias revision seed propensity plan candidates trace
     }
@@ -279,6 +279,62 @@ structures! {
         response_truncated redacted request_whole response_assembled replay_of replayed_by
         shadow_of error imported trace_id
     }
+}
+
+/// The counts that every head has. [`put_head`] puts the others behind the head.
+impl Pack for Usage {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.prompt_tokens.put(out);
+        self.completion_tokens.put(out);
+        self.total_tokens.put(out);
+        self.counts.cached_tokens.put(out);
+        self.estimated.put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let mut usage = Usage {
+            prompt_tokens: Pack::take(from)?,
+            completion_tokens: Pack::take(from)?,
+            total_tokens: Pack::take(from)?,
+            ..Usage::default()
+        };
+        usage.counts.cached_tokens = Pack::take(from)?;
+        usage.estimated = Pack::take(from)?;
+        Some(usage)
+    }
+}
+
+/// The trace id of a head that has none, but is followed by the kinds of its usage.
+const NO_TRACE: [u8; 16] = [0xff; 16];
+
+/// Puts a head, and behind it what its usage has of further kinds.
+pub(super) fn put_head(head: &Head, out: &mut Vec<u8>) {
+    head.put(out);
+    let Some(usage) = head.usage.as_ref().filter(|usage| usage.has_kinds()) else { return };
+    if head.trace_id.is_none() {
+        out.extend_from_slice(&NO_TRACE);
+    }
+    Vec::from(usage.counts.all()).put(out);
+    usage.extra.cost_usd.put(out);
+    usage.extra.modes.put(out);
+    let unknown = usage.extra.unknown.iter().map(|(path, told)| (path.clone(), told.to_string()));
+    unknown.collect::<Vec<_>>().put(out);
+}
+
+pub(super) fn take_head(from: &mut &[u8]) -> Option<Head> {
+    let mut head = Head::take(from)?;
+    head.trace_id = head.trace_id.filter(|id| id.to_bytes() != NO_TRACE);
+    let Some(usage) = head.usage.as_mut().filter(|_| !from.is_empty()) else { return Some(head) };
+    // A head of another build may have fewer kinds, or more.
+    let mut counts = UsageCounts::default().all();
+    counts.iter_mut().zip(Vec::take(from)?).for_each(|(count, told)| *count = told);
+    usage.counts = UsageCounts::of(counts);
+    usage.extra.cost_usd = Pack::take(from)?;
+    usage.extra.modes = Pack::take(from)?;
+    let unknown = Vec::<(String, String)>::take(from)?.into_iter();
+    let told = unknown.map(|(path, told)| Some((path, serde_json::from_str(&told).ok()?)));
+    usage.extra.unknown = told.collect::<Option<_>>()?;
+    Some(head)
 }
 
 impl Pack for (String, String) {

@@ -103,7 +103,7 @@ pub struct Capture {
 impl Head {
     /// The newest version that this build reads. Each head is written with the oldest version that
     /// reads it correctly.
-    pub const VERSION: u32 = Self::AGENT;
+    pub const VERSION: u32 = Self::KINDS;
     /// The version of heads that use no feature of a newer version.
     pub const FIRST: u32 = 1;
     /// The version of heads with `response_assembled`: version 1 would read the body as a stream.
@@ -111,6 +111,8 @@ impl Head {
     /// The version of heads with an `agent`: version 2 would replay only the client's part of the
     /// request.
     pub const AGENT: u32 = 3;
+    /// The version of heads with further kinds of usage: version 3 would price them as others.
+    pub const KINDS: u32 = 4;
 
     /// An empty head, for the caller to fill in.
     pub fn new(id: RequestId, created_at: Timestamp, owner: UserId, endpoint: &str) -> Self {
@@ -152,6 +154,14 @@ impl Head {
             imported: false,
             trace_id: None,
         }
+    }
+
+    /// Sets the usage.
+    pub fn set_usage(&mut self, usage: Option<Usage>) {
+        if usage.as_ref().is_some_and(Usage::has_kinds) {
+            self.version = self.version.max(Self::KINDS);
+        }
+        self.usage = usage;
     }
 
     /// The owner, and the key that authenticated the request.

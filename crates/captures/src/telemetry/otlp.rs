@@ -60,7 +60,7 @@ impl Attributes {
     fn usage(&mut self, usage: &Usage) {
         self.whole("gen_ai.usage.input_tokens", usage.prompt_tokens);
         self.whole("gen_ai.usage.output_tokens", usage.completion_tokens);
-        if let Some(cached) = usage.cached_tokens {
+        if let Some(cached) = usage.counts.cached_tokens {
             self.whole("gen_ai.usage.cache_read.input_tokens", cached);
         }
         if usage.estimated {

@@ -171,7 +171,7 @@ pub(super) fn marks(base: &ReplayBase) -> Markup {
 
 /// Tokens of the prompt and the answer, as `12 + 34`. An `≈` marks an estimate.
 pub(super) fn tokens(base: &ReplayBase) -> String {
-    let Some(usage) = base.usage else { return "–".to_owned() };
+    let Some(usage) = &base.usage else { return "–".to_owned() };
     let about = if usage.estimated { "≈ " } else { "" };
     format!("{about}{} + {}", count(usage.prompt_tokens), count(usage.completion_tokens))
 }

@@ -2,10 +2,11 @@
 //! the billed tokens at another target's prices. A capture without usage costs nothing, unless its
 //! usage is missing: then the cost is unknown.
 
+use std::borrow::Cow;
+
 use rerouter_base::money::{NanoUsd, nano_usd};
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_dialect::endpoint::Endpoint;
-use rerouter_dialect::usage::Usage;
 use rerouter_records::evaluation::Lack;
 use rerouter_routing::Routing;
 
@@ -79,9 +80,9 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>, is_cold: bo
             unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price)
         });
     }
-    let cached_tokens = usage.cached_tokens.filter(|_| !is_cold);
-    let usage = Usage { cached_tokens, ..*usage };
-    let priced = prices.and_then(|document| document.target_for(target)?.prices?.cost(&usage));
+    let usage = if is_cold { Cow::Owned(usage.without_cache()) } else { Cow::Borrowed(usage) };
+    let priced =
+        prices.and_then(|document| document.target_for(target)?.prices.as_ref()?.cost(&usage));
     priced.map(nano_usd).ok_or_else(|| unpriced(target, Lack::Price))
 }
 
@@ -161,7 +162,7 @@ mod tests {
     fn another_target_may_have_cached_nothing() {
         let (routing, mut head) = (document(), served_at(Some(0.5)));
         let usage = head.usage.as_mut().unwrap();
-        usage.cached_tokens = Some(2);
+        usage.counts.cached_tokens = Some(2);
         let prices = PriceList { candidate: &routing, baseline: Some(&routing) };
         let after = |from, to| {
             let costs = prices.costs(&head, Some(from), Some(to));

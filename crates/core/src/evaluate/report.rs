@@ -132,7 +132,7 @@ impl EvaluationReport {
             (Err(_), _) => CostSums::default(),
         };
         self.cost.add(sums);
-        if head.usage.is_some_and(|usage| usage.estimated) {
+        if head.usage.as_ref().is_some_and(|usage| usage.estimated) {
             self.estimated.add(sums);
         }
         let (lacks_before, lacks_after) = (before.as_ref().err(), after.as_ref().err());

@@ -3,10 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::usage::{PartialUsage, Usage};
+use super::super::usage::Usage;
+use super::super::usage_object::PartialUsage;
 
 /// Values for members that the provider left out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CompletionDefaults<'a> {
     /// The id of the answer.
     pub id: &'a str,
@@ -101,12 +102,12 @@ fn usage(written: Value, choices: &[Value], defaults: &CompletionDefaults<'_>) -
     let told = PartialUsage::read(&written.to_string());
     let ours = || {
         let estimate = || Usage::estimate(defaults.prompt_tokens, choices.iter().map(bytes).sum());
-        defaults.usage.filter(|usage| usage.estimated).unwrap_or_else(estimate)
+        defaults.usage.clone().filter(|usage| usage.estimated).unwrap_or_else(estimate)
     };
     let usage = match told {
         Some(told) if told.is_whole() => told.usage().unwrap_or_else(ours),
         Some(told) => told.completed_by(ours()),
-        None => defaults.usage.unwrap_or_else(ours),
+        None => defaults.usage.clone().unwrap_or_else(ours),
     };
     let mut fields = object(written).unwrap_or_default();
     let counts = [

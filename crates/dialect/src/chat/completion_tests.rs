@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::messages::completion::as_chat_completion;
-use crate::usage::USAGE_TOKENS;
+use crate::usage_object::USAGE_TOKENS;
 
 const DEFAULTS: CompletionDefaults<'_> = CompletionDefaults {
     id: "req_1",

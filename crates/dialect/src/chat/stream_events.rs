@@ -11,7 +11,7 @@ use super::super::stream::event::{
     EventFacts, EventKind, inside, is_empty, place_of_text, read_error, unread,
 };
 use super::super::stream::merge::{each_object, extend, merge};
-use super::super::usage::PartialUsage;
+use super::super::usage_object::PartialUsage;
 use crate::wire::sse::SseFields;
 
 #[derive(Deserialize)]
@@ -22,6 +22,8 @@ struct ChatChunk<'a> {
     choices: Option<Vec<ChunkChoice<'a>>>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    service_tier: Option<&'a RawValue>,
     /// Groq reports its usage here.
     #[serde(borrow)]
     x_groq: Option<&'a RawValue>,
@@ -72,7 +74,8 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
         return unread(fields, data);
     };
     let groq = || serde_json::from_str::<GroqExtension<'_>>(chunk.x_groq?.get()).ok()?.usage;
-    let told = chunk.usage.or_else(groq).and_then(|usage| PartialUsage::read(usage.get()));
+    let usage = chunk.usage.or_else(groq);
+    let told = usage.and_then(|usage| PartialUsage::read_of_tier(usage, chunk.service_tier));
     let choices = chunk.choices.unwrap_or_default();
     let finished = choices.iter().any(|choice| choice.finish_reason.is_some());
     let begun = choices.iter().fold(0, |bits, choice| bits | choice.bit());

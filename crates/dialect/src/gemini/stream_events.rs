@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::super::stream::event::{EventFacts, EventKind, inside, is_empty, read_error, unread};
 use super::super::stream::merge::each_object;
-use super::usage::read_metadata;
+use super::super::usage_object::PartialUsage;
 use crate::wire::sse::SseFields;
 
 #[derive(Deserialize)]
@@ -70,7 +70,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     let Ok(chunk) = serde_json::from_slice::<GeneratedChunk<'_>>(data) else {
         return unread(fields, data);
     };
-    let told = chunk.usage_metadata.and_then(|usage| read_metadata(usage.get()));
+    let told = chunk.usage_metadata.and_then(|usage| PartialUsage::read(usage.get()));
     let candidates = chunk.candidates.unwrap_or_default();
     let has_ended = |candidate: &&CandidateChunk<'_>| candidate.finish_reason.is_some();
     let bits = |bits: u128, candidate: &CandidateChunk<'_>| bits | candidate.bit();
@@ -93,7 +93,15 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     // Every event has the usage of the answer so far, so only the last one is final.
     let all_told = finished || matches!(kind, EventKind::Error(_));
     let bytes = parts().map(PartChunk::bytes).sum();
-    EventFacts { told, all_told, bytes, finished, choices: begun, ended, ..kind.into() }
+    EventFacts {
+        told: told.map(Box::new),
+        all_told,
+        bytes,
+        finished,
+        choices: begun,
+        ended,
+        ..kind.into()
+    }
 }
 
 impl CandidateChunk<'_> {

@@ -1,6 +1,7 @@
 //! Streams and answers in the shape of Google's documentation.
 
 use proptest::prelude::*;
+use rerouter_base::usage_kind::UsageCounts;
 use serde_json::{Value, json};
 
 use crate::Dialect;
@@ -85,8 +86,12 @@ fn a_stream_ends_with_its_finish_reason() {
         prompt_tokens: 12,
         completion_tokens: 18,
         total_tokens: 30,
-        cached_tokens: Some(4),
-        estimated: false,
+        counts: UsageCounts {
+            cached_tokens: Some(4),
+            reasoning_tokens: Some(10),
+            ..UsageCounts::default()
+        },
+        ..Usage::default()
     };
     assert_eq!(all.usage(), Some(usage));
     let cut = tally(&events[..4].concat(), &[]);

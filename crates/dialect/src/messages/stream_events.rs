@@ -11,7 +11,7 @@ use super::super::stream::event::{
     EventFacts, EventKind, inside, is_empty, place_of_text, read_error, unread,
 };
 use super::super::stream::merge::{each_object, extend};
-use super::super::usage::PartialUsage;
+use super::super::usage_object::PartialUsage;
 use crate::wire::sse::SseFields;
 
 #[derive(Deserialize)]
@@ -75,7 +75,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     match kind {
         "message_start" => {
             let told = read(event.message).and_then(|message| message.told);
-            EventFacts { told, ..EventKind::Preamble.into() }
+            EventFacts { told: told.map(Box::new), ..EventKind::Preamble.into() }
         }
         "content_block_start" => match read(event.content_block) {
             Some(block) if block.is_shell => EventKind::Preamble.into(),
@@ -96,7 +96,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
             let told = event.usage.and_then(|usage| PartialUsage::read(usage.get()));
             let stops = read(event.delta).is_some_and(|delta| delta.stops);
             let seen = if stops { EventKind::Content } else { EventKind::Preamble };
-            EventFacts { told, all_told: stops, ..seen.into() }
+            EventFacts { told: told.map(Box::new), all_told: stops, ..seen.into() }
         }
         "message_stop" => EventKind::Done.into(),
         "ping" | "content_block_stop" => EventKind::Preamble.into(),

@@ -2,6 +2,7 @@
 //! One table serves all endpoints: servers differ in which members they follow, so the largest
 //! value counts.
 
+use super::super::usage::{may_multiply, read_mode};
 use super::member_names::MemberNames;
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use rerouter_base::bounds;
@@ -52,6 +53,10 @@ pub(crate) const NAMES: &[&str] = &[
     "mcp_servers",
     "plugins",
     "data_sources",
+    // Members that may multiply prices.
+    "service_tier",
+    "speed",
+    "inference_geo",
 ];
 
 /// How an endpoint limits its answers.
@@ -66,7 +71,7 @@ pub(crate) struct LimitRules {
 }
 
 /// The values of the members in [`NAMES`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct GenerationLimits {
     /// The largest limit of one answer, in tokens.
     pub limit: Option<u64>,
@@ -82,6 +87,8 @@ pub(crate) struct GenerationLimits {
     predicted: u64,
     /// Whether a part of the prompt is outside the request, or the provider adds to the prompt.
     pub is_open: bool,
+    /// Members that may multiply prices, with their values.
+    pub modes: Vec<(&'static str, String)>,
 }
 
 impl GenerationLimits {
@@ -121,6 +128,9 @@ impl GenerationLimits {
             | "mm_processor_kwargs" => self.is_open |= is_there(cursor)?,
             "search_options" | "search_parameters" | "enable_search" | "mcp_servers"
             | "plugins" | "data_sources" => self.is_open |= is_there(cursor)?,
+            "service_tier" => self.read_mode(cursor, "service_tier")?,
+            "speed" => self.read_mode(cursor, "speed")?,
+            "inference_geo" => self.read_mode(cursor, "inference_geo")?,
             "web_search_options" => {
                 // Even an empty object enables the search.
                 self.is_open |= cursor.kind()? != JsonKind::Null;
@@ -133,6 +143,19 @@ impl GenerationLimits {
                 self.limit = self.limit.max(limit);
             }
         }
+        Ok(())
+    }
+
+    /// Reads a member that may multiply prices.
+    fn read_mode(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        member: &'static str,
+    ) -> Result<(), JsonError> {
+        let span = cursor.skip()?;
+        let raw = std::str::from_utf8(cursor.raw(&span)).unwrap_or_default();
+        let mode = read_mode(raw).filter(|mode| may_multiply(mode));
+        self.modes.extend(mode.map(|mode| (member, mode)));
         Ok(())
     }
 

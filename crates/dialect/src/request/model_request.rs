@@ -50,6 +50,8 @@ pub struct ModelRequest {
     pub prompt_tokens: u64,
     /// The most that the request can cost.
     pub ceiling: Ceiling,
+    /// Members that may multiply prices, with their values.
+    pub modes: Vec<(&'static str, String)>,
     /// Spans of the JSON strings in the last user message, including quotes.
     pub user_text: Vec<Range<usize>>,
 }
@@ -121,7 +123,7 @@ pub(crate) struct RequestBuilder {
 impl RequestBuilder {
     /// Finishes the request when the whole body is read.
     pub(crate) fn finish(self, body: &[u8], rules: &RequestRules) -> Result<ModelRequest, Error> {
-        let RequestBuilder { model, mut request, prompt, limits, .. } = self;
+        let RequestBuilder { model, mut request, prompt, mut limits, .. } = self;
         let Some(span) = model else {
             return Err(Error::invalid("model", "`model` is missing."));
         };
@@ -164,6 +166,7 @@ impl RequestBuilder {
             answers: limits.answers(&rules.limits),
             is_limited: limits.is_limited(),
         };
+        request.modes = std::mem::take(&mut limits.modes);
         request.messages = prompt.messages;
         request.images = prompt.images;
         request.audio = prompt.audio;

@@ -11,7 +11,7 @@ use super::super::stream::event::{
     EventFacts, EventKind, StreamError, inside, is_empty, read_error, unread,
 };
 use super::super::stream::merge::{each_object, extend};
-use super::super::usage::PartialUsage;
+use super::super::usage_object::PartialUsage;
 use crate::wire::sse::{self, SseFields};
 
 #[derive(Deserialize)]
@@ -34,6 +34,8 @@ struct ResponseEvent<'a> {
 struct ResponseObject<'a> {
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    service_tier: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
 }
@@ -129,7 +131,7 @@ fn read_response(raw: &RawValue) -> Option<ResponseObject<'_>> {
 fn ended(seen: EventKind, response: Option<&RawValue>) -> EventFacts {
     let told = response
         .and_then(read_response)
-        .and_then(|response| PartialUsage::read(response.usage?.get()));
+        .and_then(|response| PartialUsage::read_of_tier(response.usage?, response.service_tier));
     EventFacts { told, all_told: true, ..seen.into() }
 }
 

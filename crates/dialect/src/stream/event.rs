@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::usage::PartialUsage;
+use super::super::usage_object::PartialUsage;
 use crate::wire::sse::SseFields;
 
 /// The kind of an event in a stream.
@@ -59,7 +59,7 @@ pub(crate) enum OversizedRule {
 pub struct EventFacts {
     pub kind: EventKind,
     /// The usage that it reports.
-    pub told: Option<PartialUsage>,
+    pub told: Option<Box<PartialUsage>>,
     /// Whether that usage is final.
     pub all_told: bool,
     /// Approximate bytes of text that the model wrote.

@@ -1,7 +1,8 @@
 //! Counts a stream while it is relayed.
 
 use super::super::Dialect;
-use super::super::usage::{PartialUsage, Usage};
+use super::super::usage::Usage;
+use super::super::usage_object::PartialUsage;
 use super::event::{EventKind, OversizedRule, StreamError};
 use super::look;
 use super::repeated::RepeatedEvent;
@@ -86,7 +87,10 @@ impl StreamCounts {
         self.number = facts.number.or(self.number);
         self.open = (self.open | facts.choices) & !facts.ended;
         if let Some(told) = facts.told {
-            self.usage = Some(self.usage.map_or(told, |before| before.and_then(told)));
+            self.usage = Some(match self.usage.take() {
+                Some(before) => before.and_then(*told),
+                None => *told,
+            });
             self.all_told |= facts.all_told || self.finish_seen;
         }
         match facts.kind {
@@ -153,7 +157,7 @@ impl StreamTally {
 
     /// The provider's final usage, once it has arrived.
     pub fn usage(&self) -> Option<Usage> {
-        self.counts.usage.filter(|_| self.counts.all_told)?.usage()
+        self.counts.usage.as_ref().filter(|_| self.counts.all_told)?.usage()
     }
 
     /// The provider's final usage. Without it, an estimate from the relayed text, with the
@@ -161,13 +165,16 @@ impl StreamTally {
     pub fn usage_or_estimate(&self, prompt_tokens: u64) -> Usage {
         self.usage().unwrap_or_else(|| {
             let ours = Usage::estimate(prompt_tokens, self.counts.bytes);
-            self.counts.usage.map_or(ours, |told| told.completed_by(ours))
+            match &self.counts.usage {
+                Some(told) => told.completed_by(ours),
+                None => ours,
+            }
         })
     }
 
     /// Whether the provider has told the tokens of the prompt.
     pub fn is_prompt_told(&self) -> bool {
-        self.counts.usage.is_some_and(|told| told.whole_prompt().is_some())
+        self.counts.usage.as_ref().is_some_and(|told| told.whole_prompt().is_some())
     }
 
     /// Bytes of text that were relayed.

@@ -3,11 +3,12 @@
 mod events;
 
 use proptest::prelude::*;
+use rerouter_base::usage_kind::UsageCounts;
 use serde_json::json;
 
 use super::*;
 use crate::endpoint::Endpoint;
-use crate::usage::Usage;
+use crate::usage::{Usage, UsageExtra};
 use crate::wire::sse::SSE_EVENT_BYTES;
 
 const CHAT: Endpoint = Endpoint::ChatCompletions;
@@ -42,8 +43,12 @@ fn a_recorded_answer_is_assembled() {
             prompt_tokens: 78,
             completion_tokens: 9,
             total_tokens: 87,
-            cached_tokens: Some(0),
-            estimated: false
+            counts: UsageCounts { cached_tokens: Some(0), ..UsageCounts::default() },
+            extra: UsageExtra {
+                modes: [("service_tier".to_owned(), "default".to_owned())].into(),
+                ..UsageExtra::default()
+            },
+            ..Usage::default()
         })
     );
     assert!(counted.finished() && counted.done_seen() && counted.error().is_none());
@@ -103,8 +108,9 @@ fn without_a_count_there_is_an_estimate() {
             prompt_tokens: 10,
             completion_tokens: 3,
             total_tokens: 13,
-            cached_tokens: None,
-            estimated: true
+            counts: UsageCounts { cached_tokens: None, ..UsageCounts::default() },
+            estimated: true,
+            ..Usage::default()
         }
     );
 }
@@ -185,8 +191,9 @@ fn a_count_of_a_part_is_no_count_of_the_whole() {
             prompt_tokens: 9,
             completion_tokens: 6,
             total_tokens: 15,
-            cached_tokens: None,
-            estimated: true
+            counts: UsageCounts { cached_tokens: None, ..UsageCounts::default() },
+            estimated: true,
+            ..Usage::default()
         }
     );
     let whole = tally((along + &chunk("", "\"stop\"", 5)).as_bytes(), 7).usage().unwrap();

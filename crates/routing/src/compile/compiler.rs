@@ -65,7 +65,7 @@ pub(super) struct Compiler<'o> {
 /// Settings of a `provider/model` in `models`.
 #[derive(Clone, Default)]
 struct ModelSettings {
-    prices: Option<Prices>,
+    prices: Option<Arc<Prices>>,
     context: Option<u64>,
     tokens_per_second: Option<u64>,
     capabilities: Option<Vec<String>>,
@@ -185,13 +185,9 @@ impl<'o> Compiler<'o> {
 
     /// Stores the settings of a model. Returns whether its name is valid.
     pub(super) fn model(&mut self, spec: &ModelSpec) -> bool {
-        let prices = Prices {
-            input_per_mtok: spec.input_per_mtok,
-            output_per_mtok: spec.output_per_mtok,
-            cached_input_per_mtok: spec.cached_input_per_mtok,
-        };
+        let prices = spec.prices();
         let settings = ModelSettings {
-            prices: (prices != Prices::default()).then_some(prices),
+            prices: (prices != Prices::default()).then(|| Arc::new(prices)),
             context: spec.context,
             tokens_per_second: spec.tokens_per_second,
             capabilities: spec
@@ -215,7 +211,7 @@ impl<'o> Compiler<'o> {
     fn settings(&self, name: &str) -> ModelSettings {
         let mut settings = self.models.get(name).cloned().unwrap_or_default();
         for under in self.model_patterns.matching(name) {
-            settings.prices = settings.prices.or(under.to.prices);
+            settings.prices = settings.prices.or_else(|| under.to.prices.clone());
             settings.context = settings.context.or(under.to.context);
             settings.tokens_per_second = settings.tokens_per_second.or(under.to.tokens_per_second);
             let capabilities = || under.to.capabilities.clone();
@@ -270,13 +266,13 @@ impl<'o> Compiler<'o> {
         // For a target under a pattern, `Target::under` looks them up later by its name.
         if let Some(listed) = price_list::find(provider.price_list, model) {
             if prices.is_none() {
-                prices = Some(listed.prices());
+                prices = Some(Arc::clone(&listed.prices));
                 self.shipped.push(name.value.as_str().into());
             }
             context = context.or(listed.context);
             capabilities = capabilities.or_else(|| listed.capabilities.clone());
         }
-        self.warnings.extend(warnings::of_price(name, &provider, prices));
+        self.warnings.extend(warnings::of_price(name, &provider, prices.as_deref()));
         let target = Arc::new(Target {
             provider,
             shown: header_of(model),

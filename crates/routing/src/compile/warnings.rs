@@ -7,6 +7,7 @@ use crate::price_list;
 use crate::prices::Prices;
 use crate::provider::Provider;
 use rerouter_base::secret::Secret;
+use rerouter_base::usage_kind::UsageKind;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_document::{Finding, Located, did_you_mean};
 
@@ -28,12 +29,12 @@ pub(super) fn of_base(url: &Located<Secret>, base: &BaseUrl) -> Option<Finding> 
 pub(super) fn of_price(
     name: &Located<String>,
     provider: &Provider,
-    prices: Option<Prices>,
+    prices: Option<&Prices>,
 ) -> Option<Finding> {
     let is_listed = beginning(&name.value).is_some() && provider.price_list.is_some();
     if !provider.protocol.is_remote()
         || is_listed
-        || prices.is_some_and(|prices| prices.input_per_mtok.is_some())
+        || prices.is_some_and(|prices| prices.base.get(UsageKind::Input).is_some())
     {
         return None;
     }

@@ -1,6 +1,7 @@
 //! Decisions for names under patterns.
 
 use crate::config;
+use rerouter_base::usage_kind::UsageKind;
 use rerouter_routing::{Decision, Routing, RoutingRefusal, chat, decide, shadow};
 
 fn routing(text: &str) -> Routing {
@@ -76,12 +77,18 @@ fn targets_under_a_pattern_share_its_state_and_its_settings() {
     let [a, b] = ["p/a", "p/b"].map(|name| routing.target_for(name).unwrap());
     assert!(std::ptr::eq(a.state(), b.state()));
     assert_eq!((&*a.entry().name, &*a.model), ("p/*", "a"));
-    assert_eq!(a.prices.unwrap().input_per_mtok, Some(3.0));
+    assert_eq!(a.prices.as_ref().unwrap().base.get(UsageKind::Input), Some(3.0));
     let small = routing.target_for("p/small-1").unwrap();
     // The longer of two patterns counts; the shorter one fills in what the longer leaves out.
-    assert_eq!((small.context, small.prices.unwrap().output_per_mtok), (Some(20), Some(4.0)));
+    assert_eq!(
+        (small.context, small.prices.as_ref().unwrap().base.get(UsageKind::Output)),
+        (Some(20), Some(4.0))
+    );
     let priced = routing.target_for("p/priced").unwrap();
-    assert_eq!((priced.prices.unwrap().input_per_mtok, priced.context), (Some(1.0), Some(100_000)));
+    assert_eq!(
+        (priced.prices.as_ref().unwrap().base.get(UsageKind::Input), priced.context),
+        (Some(1.0), Some(100_000))
+    );
     for (name, entry) in [
         ("claude-x", Some("claude-*")),
         ("p/priced", Some("p/priced")),

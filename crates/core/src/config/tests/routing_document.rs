@@ -1,6 +1,7 @@
 //! Routing documents: a valid one, and every mistake.
 
 use super::*;
+use rerouter_base::usage_kind::UsageKind;
 
 #[test]
 fn the_demo_document_runs() {
@@ -21,7 +22,10 @@ fn the_demo_document_runs() {
         Some(("auto", "balanced"))
     );
     assert_eq!(routing.alias("auto").unwrap().retry(), RetryPolicy::default());
-    assert_eq!(routing.target("demo/small").unwrap().prices.unwrap().output_per_mtok, Some(2.0));
+    assert_eq!(
+        routing.target("demo/small").unwrap().prices.as_ref().unwrap().base.get(UsageKind::Output),
+        Some(2.0)
+    );
 }
 
 #[test]
