@@ -146,3 +146,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "price_list_kinds_tests.rs"]
+mod kinds_tests;
