@@ -208,7 +208,8 @@ usage_kinds! {
     /// Web searches of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     WebSearch web_searches: web_searches_per_k, Piece, within [], told by [
-        "server_tool_use.web_search_requests", "num_search_queries"
+        "server_tool_use.web_search_requests",
+        "server_tool_use_details.web_search_requests", "num_search_queries"
     ];
     }
 }

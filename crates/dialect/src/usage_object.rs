@@ -4,6 +4,7 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::neutral::answer::TokenCounts;
 use super::usage::{TIER, Usage, UsageExtra};
 use crate::wire::json::{self, Cursor, JsonError, JsonKind};
 use rerouter_base::usage_kind::{UsageCounts, UsageKind};
@@ -270,6 +271,18 @@ impl PartialUsage {
             estimated: false,
             extra,
         })
+    }
+
+    /// The counts as clients of other dialects get them.
+    pub(crate) fn token_counts(&self) -> TokenCounts {
+        let count = |kind| self.counts.get(kind).unwrap_or(0);
+        TokenCounts {
+            input: self.whole_prompt().unwrap_or(0),
+            cache_read: count(UsageKind::Cached),
+            cache_written: count(UsageKind::CacheWrite),
+            output: self.completion.unwrap_or(0) + self.thoughts.unwrap_or(0),
+            reasoning: count(UsageKind::Reasoning),
+        }
     }
 
     /// The whole prompt, including cached tokens if they are counted apart.

@@ -3,7 +3,6 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::neutral::answer::TokenCounts;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
 
 /// A chunk or a whole completion.
@@ -17,18 +16,18 @@ pub(super) struct CompletionChunk<'a> {
     pub(super) model: JsonText<'a>,
     #[serde(borrow, default)]
     pub(super) choices: Option<Vec<ChatChoice<'a>>>,
-    #[serde(default)]
-    pub(super) usage: Option<ChatUsage>,
-    #[serde(default)]
-    pub(super) x_groq: Option<GroqUsage>,
+    #[serde(borrow, default)]
+    pub(super) usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) x_groq: Option<GroqUsage<'a>>,
     #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct GroqUsage {
-    #[serde(default)]
-    pub(super) usage: Option<ChatUsage>,
+pub(super) struct GroqUsage<'a> {
+    #[serde(borrow, default)]
+    pub(super) usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -118,46 +117,4 @@ pub(super) struct ChatFunction<'a> {
     pub(super) name: JsonText<'a>,
     #[serde(borrow, default)]
     pub(super) arguments: Option<&'a RawValue>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ChatUsage {
-    pub(super) prompt_tokens: JsonCount,
-    pub(super) completion_tokens: JsonCount,
-    pub(super) prompt_tokens_details: Option<PromptDetails>,
-    pub(super) completion_tokens_details: Option<CompletionDetails>,
-    pub(super) prompt_cache_hit_tokens: JsonCount,
-    pub(super) num_cached_tokens: JsonCount,
-    pub(super) cached_tokens: JsonCount,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct PromptDetails {
-    pub(super) cached_tokens: JsonCount,
-    pub(super) cache_write_tokens: JsonCount,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct CompletionDetails {
-    pub(super) reasoning_tokens: JsonCount,
-}
-
-impl ChatUsage {
-    pub(super) fn counts(self) -> Option<TokenCounts> {
-        let input = self.prompt_tokens.0?;
-        let details = self.prompt_tokens_details.unwrap_or_default();
-        let elsewhere = [self.prompt_cache_hit_tokens, self.num_cached_tokens, self.cached_tokens];
-        let mut places = [details.cached_tokens].into_iter().chain(elsewhere);
-        let reasoning = self.completion_tokens_details.unwrap_or_default().reasoning_tokens;
-        Some(TokenCounts {
-            input,
-            cache_read: places.find_map(|count| count.0).unwrap_or(0),
-            cache_written: details.cache_write_tokens.0.unwrap_or(0),
-            output: self.completion_tokens.0.unwrap_or(0),
-            reasoning: reasoning.0.unwrap_or(0),
-        })
-    }
 }

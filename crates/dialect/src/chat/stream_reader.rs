@@ -5,8 +5,7 @@
 use serde_json::value::RawValue;
 
 use super::chunk::{
-    ChatChoice, ChatFunction, ChatUsage, CompletionChunk, CompletionDelta, ContentPiece,
-    ReasoningDetail,
+    ChatChoice, ChatFunction, CompletionChunk, CompletionDelta, ContentPiece, ReasoningDetail,
 };
 use crate::neutral::answer::StopReason;
 use crate::neutral::answer_builder::COLLECT_BYTES;
@@ -15,6 +14,7 @@ use crate::neutral::failure;
 use crate::neutral::json_text::{JsonText, TextOrList};
 use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
+use crate::usage_object::PartialUsage;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ChatPart {
@@ -102,8 +102,8 @@ impl ChatStreamReader {
             }
         }
         let usage = chunk.usage.or_else(|| chunk.x_groq.as_ref()?.usage);
-        if let Some(counts) = usage.and_then(ChatUsage::counts) {
-            each(StreamEvent::Usage(counts));
+        if let Some(usage) = usage.and_then(|usage| PartialUsage::read(usage.get())) {
+            each(StreamEvent::Usage(usage.token_counts()));
         }
     }
 

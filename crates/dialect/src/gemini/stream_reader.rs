@@ -5,13 +5,14 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::answer::StopReason;
 use crate::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
+use crate::usage_object::PartialUsage;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -20,8 +21,8 @@ struct GeminiChunk<'a> {
     candidates: Option<Vec<GeminiCandidate<'a>>>,
     #[serde(borrow, default)]
     prompt_feedback: Option<GeminiPromptFeedback<'a>>,
-    #[serde(default)]
-    usage_metadata: Option<GeminiUsage>,
+    #[serde(borrow, default)]
+    usage_metadata: Option<&'a RawValue>,
     #[serde(borrow, default)]
     model_version: JsonText<'a>,
     #[serde(borrow, default)]
@@ -93,38 +94,6 @@ struct GeminiPromptFeedback<'a> {
     block_reason_message: JsonText<'a>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct GeminiUsage {
-    prompt_token_count: JsonCount,
-    tool_use_prompt_token_count: JsonCount,
-    cached_content_token_count: JsonCount,
-    candidates_token_count: JsonCount,
-    thoughts_token_count: JsonCount,
-}
-
-impl GeminiUsage {
-    /// Gemini counts thoughts apart from the answer, and tool results apart from the prompt. Both
-    /// are added here.
-    fn counts(self) -> TokenCounts {
-        let [prompt, tools, cached, answer, thoughts] = [
-            self.prompt_token_count,
-            self.tool_use_prompt_token_count,
-            self.cached_content_token_count,
-            self.candidates_token_count,
-            self.thoughts_token_count,
-        ]
-        .map(|count| count.0.unwrap_or(0));
-        TokenCounts {
-            input: prompt.saturating_add(tools),
-            cache_read: cached,
-            cache_written: 0,
-            output: answer.saturating_add(thoughts),
-            reasoning: thoughts,
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum GeminiPartKey {
     Thinking,
@@ -158,8 +127,9 @@ impl GeminiStreamReader {
                 usage: None,
             });
         }
-        if let Some(usage) = chunk.usage_metadata {
-            each(StreamEvent::Usage(usage.counts()));
+        if let Some(usage) = chunk.usage_metadata.and_then(|usage| PartialUsage::read(usage.get()))
+        {
+            each(StreamEvent::Usage(usage.token_counts()));
         }
         for candidate in chunk.candidates.iter().flatten() {
             if candidate.index.0.unwrap_or(0) == 0 {

@@ -4,13 +4,14 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::answer::StopReason;
 use crate::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
+use crate::usage_object::PartialUsage;
 use crate::wire::sse::SSE_EVENT_BYTES;
 
 #[derive(Deserialize)]
@@ -25,8 +26,8 @@ struct MessageStreamEvent<'a> {
     content_block: Option<MessageBlock<'a>>,
     #[serde(borrow, default)]
     delta: Option<BlockDelta<'a>>,
-    #[serde(default)]
-    usage: Option<MessageUsage>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
@@ -45,8 +46,8 @@ pub(crate) struct MessageBody<'a> {
     stop_reason: JsonText<'a>,
     #[serde(borrow, default)]
     stop_sequence: JsonText<'a>,
-    #[serde(default)]
-    usage: Option<MessageUsage>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
@@ -91,56 +92,10 @@ struct BlockDelta<'a> {
     stop_sequence: JsonText<'a>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct MessageUsage {
-    input_tokens: JsonCount,
-    cache_read_input_tokens: JsonCount,
-    cache_creation_input_tokens: JsonCount,
-    output_tokens: JsonCount,
-    output_tokens_details: Option<OutputDetails>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct OutputDetails {
-    thinking_tokens: JsonCount,
-}
-
-impl MessageUsage {
-    /// Replaces counts by those of a later event.
-    fn update(&mut self, later: MessageUsage) {
-        for (count, later) in [
-            (&mut self.input_tokens, later.input_tokens),
-            (&mut self.cache_read_input_tokens, later.cache_read_input_tokens),
-            (&mut self.cache_creation_input_tokens, later.cache_creation_input_tokens),
-            (&mut self.output_tokens, later.output_tokens),
-        ] {
-            count.0 = later.0.or(count.0);
-        }
-        self.output_tokens_details = later.output_tokens_details.or(self.output_tokens_details);
-    }
-
-    /// Counts of tokens. Anthropic's `input_tokens` exclude cached tokens, so they are added.
-    fn counts(&self) -> TokenCounts {
-        let cache_read = self.cache_read_input_tokens.0.unwrap_or(0);
-        let cache_written = self.cache_creation_input_tokens.0.unwrap_or(0);
-        let beside = self.input_tokens.0.unwrap_or(0);
-        let reasoning = self.output_tokens_details.unwrap_or_default().thinking_tokens;
-        TokenCounts {
-            input: beside.saturating_add(cache_read).saturating_add(cache_written),
-            cache_read,
-            cache_written,
-            output: self.output_tokens.0.unwrap_or(0),
-            reasoning: reasoning.0.unwrap_or(0),
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct MessagesStreamReader {
     parts: OpenParts<u64>,
-    usage: MessageUsage,
+    usage: Option<PartialUsage>,
     /// The signature of the open thinking block, as far as it has arrived.
     signature: String,
 }
@@ -158,9 +113,13 @@ impl MessagesStreamReader {
             ("content_block_stop", ..) => self.stop(index, each),
             ("message_start", Some(message), ..) => self.start(message, each),
             ("message_delta", _, _, delta) => {
-                if let Some(usage) = event.usage {
-                    self.usage.update(usage);
-                    each(StreamEvent::Usage(self.usage.counts()));
+                if let Some(later) = event.usage.and_then(|usage| PartialUsage::read(usage.get())) {
+                    let usage = match self.usage.take() {
+                        Some(before) => before.and_then(later),
+                        None => later,
+                    };
+                    each(StreamEvent::Usage(usage.token_counts()));
+                    self.usage = Some(usage);
                 }
                 if let Some(stop) = delta
                     .as_ref()
@@ -214,12 +173,12 @@ impl MessagesStreamReader {
     }
 
     fn start(&mut self, message: &MessageBody<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
-        self.usage = message.usage.unwrap_or_default();
+        self.usage = message.usage.and_then(|usage| PartialUsage::read(usage.get()));
         each(StreamEvent::Start {
             id: &message.id,
             model: &message.model,
             created: 0,
-            usage: message.usage.map(|usage| usage.counts()),
+            usage: self.usage.as_ref().map(PartialUsage::token_counts),
         });
     }
 

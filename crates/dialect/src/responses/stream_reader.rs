@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::answer::StopReason;
 use crate::neutral::event::{PartKind, StreamEvent, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
@@ -13,6 +13,7 @@ use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
+use crate::usage_object::PartialUsage;
 
 #[derive(Deserialize)]
 struct ResponseStreamEvent<'a> {
@@ -50,8 +51,8 @@ pub(crate) struct ResponseBody<'a> {
     error: Option<&'a RawValue>,
     #[serde(borrow, default)]
     output: Option<Vec<ResponseItem<'a>>>,
-    #[serde(default)]
-    usage: Option<ResponseUsage>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -90,42 +91,6 @@ struct OutputContent<'a> {
     annotations: JsonPresence,
     #[serde(default)]
     logprobs: JsonPresence,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct ResponseUsage {
-    input_tokens: JsonCount,
-    output_tokens: JsonCount,
-    input_tokens_details: Option<InputDetails>,
-    output_tokens_details: Option<ReasoningTokens>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct InputDetails {
-    cached_tokens: JsonCount,
-    cache_write_tokens: JsonCount,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct ReasoningTokens {
-    reasoning_tokens: JsonCount,
-}
-
-impl ResponseUsage {
-    fn counts(self) -> Option<TokenCounts> {
-        let details = self.input_tokens_details.unwrap_or_default();
-        let reasoning = self.output_tokens_details.unwrap_or_default().reasoning_tokens;
-        Some(TokenCounts {
-            input: self.input_tokens.0?,
-            cache_read: details.cached_tokens.0.unwrap_or(0),
-            cache_written: details.cache_write_tokens.0.unwrap_or(0),
-            output: self.output_tokens.0.unwrap_or(0),
-            reasoning: reasoning.0.unwrap_or(0),
-        })
-    }
 }
 
 /// A part by the index of its item, and by its index in the item's content.
@@ -217,8 +182,8 @@ impl ResponsesStreamReader {
             }
         }
         self.parts.end_all(each);
-        if let Some(counts) = response.usage.and_then(ResponseUsage::counts) {
-            each(StreamEvent::Usage(counts));
+        if let Some(usage) = response.usage.and_then(|usage| PartialUsage::read(usage.get())) {
+            each(StreamEvent::Usage(usage.token_counts()));
         }
         let reason = response.incomplete_details.as_ref().map_or("", |details| &details.reason);
         each(match (&*response.status, reason) {
