@@ -17,6 +17,7 @@ use super::table::TextTable;
 use super::terminal::confirm;
 use super::times;
 use rerouter_base::clock::Clock;
+use rerouter_base::usage_kind::UsageCounts;
 use rerouter_core::config::Env;
 use rerouter_records::usage::Settlement;
 
@@ -73,9 +74,6 @@ const LOST: RecordTable = RecordTable {
     pointers: &["/subject", "/period", "/held_usd", "/held_at", "/gateway"],
     order: &[0, 2, 1, 3, 4],
 };
-
-/// The columns that every row has.
-const SUMS: [&str; 4] = ["/requests", "/prompt_tokens", "/completion_tokens", "/cached_tokens"];
 
 pub(super) fn run(arguments: UsageArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let client = ApiClient::new(&arguments.client, env)?;
@@ -149,32 +147,39 @@ fn table(rows: &[Value], columns: &[String]) -> TextTable {
     let has = |name: &str| columns.iter().any(|column| column == name);
     let called = [("NAME", "/key_name", has("key")), ("EMAIL", "/user_email", has("user"))];
     let called: Vec<_> = called.into_iter().filter(|(.., is_asked)| *is_asked).collect();
-    let sums = ["REQUESTS", "PROMPT", "COMPLETION", "CACHED", "COST", "REPLAYS"];
-    let titles = columns.iter().map(|name| name.to_uppercase());
-    let titles = titles.chain(sums.map(str::to_owned));
-    let titles = titles.chain(called.iter().map(|(title, ..)| (*title).to_owned()));
+    let is_used = |kind: &&str| rows.iter().any(|row| count_of(row, kind) > 0);
+    let kinds: Vec<_> = UsageCounts::NAMES.into_iter().filter(is_used).collect();
+    let sums = ["REQUESTS", "COST", "PROMPT", "COMPLETION", "REPLAYS"].map(str::to_owned);
+    let of_kinds = kinds.iter().map(|kind| kind.trim_end_matches("_tokens").to_uppercase());
     // The group, the cost and the number of requests are never cut.
-    let from = columns.len();
-    let [requests, prompt, completion, cached, cost, replays] =
-        [0, 1, 2, 3, 4, 5].map(|at| from + at);
-    let named = from + sums.len()..from + sums.len() + called.len();
-    let sums = [prompt, completion, replays, cached];
-    let order: Vec<usize> = (0..from).chain([cost, requests]).chain(named).chain(sums).collect();
-    let mut table = TextTable::titled(titles.collect()).with_priority(&order, from + 2);
+    let (from, named) = (columns.len(), columns.len() + called.len());
+    let titles = columns.iter().map(|name| name.to_uppercase());
+    let titles = titles.chain(called.iter().map(|(title, ..)| (*title).to_owned()));
+    let titles: Vec<_> = titles.chain(sums).chain(of_kinds).collect();
+    let order = (0..from).chain([named + 1, named]).chain(from..named);
+    let order: Vec<usize> = order.chain(named + 2..titles.len()).collect();
+    let mut table = TextTable::titled(titles).with_priority(&order, from + 2);
     for row in rows {
         let cost = dollars(row.get("cost_usd").and_then(Value::as_f64));
-        let unpriced = row.get("unpriced_requests").and_then(Value::as_u64).unwrap_or(0);
+        let unpriced = count_of(row, "unpriced_requests");
         let cost = if unpriced > 0 { format!("{cost} ({unpriced} unpriced)") } else { cost };
         let names = columns.iter().map(|column| {
             // `label:team` is the member `label`.
             text(row.get(column.split(':').next().unwrap_or(column)))
         });
-        let sums = SUMS.iter().map(|name| text(row.pointer(name)));
-        let replays = text(row.pointer("/replays/requests"));
         let called = called.iter().map(|(_, pointer, _)| text(row.pointer(pointer)));
-        table.row(names.chain(sums).chain([cost, replays]).chain(called));
+        let [requests, prompt, completion, replays] =
+            ["/requests", "/prompt_tokens", "/completion_tokens", "/replays/requests"]
+                .map(|sum| text(row.pointer(sum)));
+        let sums = [requests, cost, prompt, completion, replays];
+        let of_kinds = kinds.iter().map(|kind| count_of(row, kind).to_string());
+        table.row(names.chain(called).chain(sums).chain(of_kinds));
     }
     table
+}
+
+fn count_of(row: &Value, name: &str) -> u64 {
+    row.get(name).and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// A column to sum by.

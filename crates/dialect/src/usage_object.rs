@@ -219,31 +219,28 @@ impl PartialUsage {
 
     /// Merges a later report. Counts in a stream are totals so far, so later ones replace earlier
     /// ones.
-    #[must_use]
-    pub fn and_then(self, later: PartialUsage) -> PartialUsage {
+    pub fn update(&mut self, later: PartialUsage) {
+        self.total = later.total.or(self.total.filter(|_| later.completion.is_none()));
+        for (count, later) in [
+            (&mut self.prompt, later.prompt),
+            (&mut self.completion, later.completion),
+            (&mut self.fresh, later.fresh),
+            (&mut self.cache_read, later.cache_read),
+            (&mut self.cache_written, later.cache_written),
+            (&mut self.tools, later.tools),
+            (&mut self.thoughts, later.thoughts),
+        ] {
+            *count = later.or(*count);
+        }
         let (mut counts, before) = (later.counts.all(), self.counts.all());
         counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.or(before));
-        let mut extra = self.extra;
-        extra.cost_usd = later.extra.cost_usd.or(extra.cost_usd);
-        extra.modes.extend(later.extra.modes);
-        extra.unknown.extend(later.extra.unknown);
-        PartialUsage {
-            prompt: later.prompt.or(self.prompt),
-            completion: later.completion.or(self.completion),
-            total: later.total.or(self.total.filter(|_| later.completion.is_none())),
-            fresh: later.fresh.or(self.fresh),
-            cache_read: later.cache_read.or(self.cache_read),
-            cache_written: later.cache_written.or(self.cache_written),
-            tools: later.tools.or(self.tools),
-            thoughts: later.thoughts.or(self.thoughts),
-            counts: UsageCounts::of(counts),
-            extra,
-            elsewhere: (
-                later.elsewhere.0.or(self.elsewhere.0),
-                later.elsewhere.1 || self.elsewhere.1,
-            ),
-            absurd: self.absurd || later.absurd,
-        }
+        self.counts = UsageCounts::of(counts);
+        self.extra.cost_usd = later.extra.cost_usd.or(self.extra.cost_usd);
+        self.extra.modes.extend(later.extra.modes);
+        self.extra.unknown.extend(later.extra.unknown);
+        self.elsewhere.0 = later.elsewhere.0.or(self.elsewhere.0);
+        self.elsewhere.1 |= later.elsewhere.1;
+        self.absurd |= later.absurd;
     }
 
     /// Whether both prompt and answer were counted.

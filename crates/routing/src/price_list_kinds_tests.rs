@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 type Model = Map<String, Value>;
 
 /// What the models of a part that match have to have.
-const BILLED: [(&str, fn(&str, &Model) -> bool, &[&str]); 8] = [
+type Applies = fn(&str, &Model) -> bool;
+
+const BILLED: [(&str, Applies, &[&str]); 8] = [
     (
         "anthropic",
         has_cached_price,

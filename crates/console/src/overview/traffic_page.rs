@@ -7,6 +7,7 @@ use super::traffic::{Steps, Traffic};
 use super::view::{Dimension, Range, View};
 use crate::links::with_query;
 use crate::pieces::{Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, money};
+use rerouter_base::usage_kind::UsageCounts;
 use rerouter_records::usage::{LatencyQuantiles, UsageRecord};
 
 pub(super) fn show(traffic: &Traffic, view: &View, is_admin: bool) -> Markup {
@@ -84,7 +85,9 @@ fn numbers(total: &UsageRecord) -> Markup {
             }))
             (stat("tokens", "Tokens", &count(sums.total_tokens), &html! {
                 (count(sums.prompt_tokens)) " in, " (count(sums.completion_tokens)) " out"
-                @if sums.counts.cached_tokens > 0 { ", " (count(sums.counts.cached_tokens)) " cached" }
+                @for (name, used) in UsageCounts::NAMES.into_iter().zip(sums.counts.all()) {
+                    @if used > 0 { ", " (count(used)) " " (said(name)) }
+                }
             }))
             (stat("cost", "Cost", &cost, &html! {
                 @if sums.unpriced_requests > 0 {
@@ -93,6 +96,11 @@ fn numbers(total: &UsageRecord) -> Markup {
             }))
         }
     }
+}
+
+/// The name of a kind of usage in words.
+fn said(name: &str) -> String {
+    name.trim_end_matches("_tokens").replace('_', " ")
 }
 
 fn stat(name: &str, label: &str, value: &str, more: &Markup) -> Markup {

@@ -95,7 +95,7 @@ struct BlockDelta<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct MessagesStreamReader {
     parts: OpenParts<u64>,
-    usage: Option<PartialUsage>,
+    usage: Box<PartialUsage>,
     /// The signature of the open thinking block, as far as it has arrived.
     signature: String,
 }
@@ -114,12 +114,8 @@ impl MessagesStreamReader {
             ("message_start", Some(message), ..) => self.start(message, each),
             ("message_delta", _, _, delta) => {
                 if let Some(later) = event.usage.and_then(|usage| PartialUsage::read(usage.get())) {
-                    let usage = match self.usage.take() {
-                        Some(before) => before.and_then(later),
-                        None => later,
-                    };
-                    each(StreamEvent::Usage(usage.token_counts()));
-                    self.usage = Some(usage);
+                    self.usage.update(later);
+                    each(StreamEvent::Usage(self.usage.token_counts()));
                 }
                 if let Some(stop) = delta
                     .as_ref()
@@ -173,13 +169,10 @@ impl MessagesStreamReader {
     }
 
     fn start(&mut self, message: &MessageBody<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
-        self.usage = message.usage.and_then(|usage| PartialUsage::read(usage.get()));
-        each(StreamEvent::Start {
-            id: &message.id,
-            model: &message.model,
-            created: 0,
-            usage: self.usage.as_ref().map(PartialUsage::token_counts),
-        });
+        let told = message.usage.and_then(|usage| PartialUsage::read(usage.get()));
+        let usage = told.as_ref().map(PartialUsage::token_counts);
+        *self.usage = told.unwrap_or_default();
+        each(StreamEvent::Start { id: &message.id, model: &message.model, created: 0, usage });
     }
 
     fn block(

@@ -31,7 +31,7 @@ pub struct StreamTally {
 struct StreamCounts {
     dialect: Dialect,
     verdict: StreamVerdict,
-    usage: Option<PartialUsage>,
+    usage: Option<Box<PartialUsage>>,
     all_told: bool,
     bytes: u64,
     events: u64,
@@ -87,10 +87,10 @@ impl StreamCounts {
         self.number = facts.number.or(self.number);
         self.open = (self.open | facts.choices) & !facts.ended;
         if let Some(told) = facts.told {
-            self.usage = Some(match self.usage.take() {
-                Some(before) => before.and_then(*told),
-                None => *told,
-            });
+            match &mut self.usage {
+                Some(before) => before.update(*told),
+                None => self.usage = Some(told),
+            }
             self.all_told |= facts.all_told || self.finish_seen;
         }
         match facts.kind {
