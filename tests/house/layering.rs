@@ -57,7 +57,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 /// The rooms from top to bottom. A room uses only rooms of its crate in rows above its own.
 pub(crate) const ROWS: &[&[&str]] = &[
     &["bounds", "words"],
-    &["clock", "error", "id", "interface", "money", "url"],
+    &["clock", "error", "id", "interface", "money", "url", "usage_kind"],
     &["atomic_file", "blocking", "turns", "repeats", "body_memory", "unread", "trace_context"],
     &["secret"],
     &["log"],

@@ -17,9 +17,13 @@ macro_rules! usage_kinds {
     (@unit Piece) => { " US dollars per thousand." };
     (@unit $tokens:ident) => { " US dollars per million." };
     (
-        always { $($(#[doc = $base_about:literal])+ $base:ident: $base_price:ident, $base_unit:ident;)+ }
+        always { $(
+            $(#[doc = $base_about:literal])+
+            $base:ident: $base_price:ident, $base_unit:ident;
+        )+ }
         told { $(
-            $(#[doc = $about:literal])+ $(#[serde $attribute:tt])? $kind:ident $count:ident: $price:ident, $unit:ident,
+            $(#[doc = $about:literal])+ $(#[serde $attribute:tt])?
+            $kind:ident $count:ident: $price:ident, $unit:ident,
             within [$($within:ident),*], told by [$($path:literal),*];
         )+ }
     ) => {

@@ -37,6 +37,7 @@ mod rows;
 pub mod stream;
 pub mod translate_answer;
 pub mod usage;
+mod usage_answer;
 mod usage_object;
 
 use http::HeaderName;

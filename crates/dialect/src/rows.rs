@@ -8,7 +8,7 @@ use super::agent::AgentRules;
 use super::neutral::request::Request;
 use super::request::model_request::RequestRules;
 use super::stream::event::StreamRules;
-use super::usage::UsageRules;
+use super::usage_answer::UsageRules;
 use rerouter_base::error::Error;
 
 /// A dialect's answers.

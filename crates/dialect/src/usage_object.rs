@@ -103,6 +103,13 @@ impl PartialUsage {
         Some(Box::new(told))
     }
 
+    /// Counts searches that the usage object does not tell.
+    pub(crate) fn count_searches(&mut self, searches: u64) {
+        if searches > 0 {
+            self.counts.set(UsageKind::WebSearch, searches);
+        }
+    }
+
     /// Reads a member's value; `path` is that of the member.
     fn member(&mut self, cursor: &mut Cursor<'_>, path: &mut String) -> Result<(), JsonError> {
         let length = path.len();
@@ -296,6 +303,13 @@ impl PartialUsage {
         let completion_tokens = told.completion_tokens.max(ours.completion_tokens);
         let total_tokens = prompt_tokens.saturating_add(completion_tokens);
         Usage { prompt_tokens, completion_tokens, total_tokens, estimated: true, ..told }
+    }
+}
+
+impl Usage {
+    /// Reads a `usage` object; `None` if it has no counts.
+    pub fn read(written: &str) -> Option<Self> {
+        PartialUsage::read(written)?.usage()
     }
 }
 

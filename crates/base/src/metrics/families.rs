@@ -124,8 +124,8 @@ metrics! {
         attempts: IntCounterVec = "upstream_attempts_total" ["provider", "model", "outcome"];
         /// Decisions by the first target of the plan.
         decisions: IntCounterVec = "decisions_total" ["recipe", "rule", "provider", "model"];
-        /// Tokens used, by kind: `prompt`, `completion`, and the kinds within them as in usage, such
-        /// as `cached`. `web_searches` counts searches.
+        /// Tokens used, by kind: `prompt`, `completion`, and what is within them, such as `cached`.
+        /// The kind `web_searches` counts searches.
         tokens: IntCounterVec = "tokens_total" ["provider", "model", "kind"];
         /// Answers whose usage has members of unknown meaning, or something without a price.
         usage_unknown: IntCounterVec = "usage_unknown_total" ["provider", "model"];

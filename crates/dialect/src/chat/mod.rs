@@ -26,7 +26,7 @@ use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::rows::{DialectRow, EndpointRow};
 use super::stream::event::{OversizedRule, StreamRules};
-use super::usage::USAGE;
+use super::usage_answer::USAGE;
 
 pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta");
 

@@ -9,7 +9,7 @@ use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::rows::{DialectRow, EndpointRow};
 use super::stream::event::{OversizedRule, StreamRules};
-use super::usage::USAGE;
+use super::usage_answer::USAGE;
 
 /// Embeddings have no streams. If a provider streams anyway, the events are read as chat
 /// completions.

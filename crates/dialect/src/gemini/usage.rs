@@ -4,7 +4,8 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::usage::{Usage, UsageRules};
+use super::super::usage::Usage;
+use super::super::usage_answer::UsageRules;
 use super::super::usage_object::read_count;
 use crate::wire::json;
 

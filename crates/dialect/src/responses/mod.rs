@@ -8,6 +8,7 @@ pub mod failure;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
+mod searches;
 pub(crate) mod stream_events;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
@@ -18,7 +19,6 @@ use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::rows::{DialectRow, EndpointRow};
 use super::stream::event::{OversizedRule, StreamRules};
-use super::usage::USAGE;
 
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "responses",
@@ -28,7 +28,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         oversized: OversizedRule::End(stream_events::is_end),
         assemble: stream_events::assemble,
     },
-    usage: USAGE,
+    usage: searches::RESPONSE_USAGE,
     default_limit: None,
     count: None,
 };

@@ -12,6 +12,7 @@ use super::super::stream::event::{
 };
 use super::super::stream::merge::{each_object, extend};
 use super::super::usage_object::PartialUsage;
+use super::searches::searches;
 use crate::wire::sse::{self, SseFields};
 
 #[derive(Deserialize)]
@@ -129,9 +130,12 @@ fn read_response(raw: &RawValue) -> Option<ResponseObject<'_>> {
 }
 
 fn ended(seen: EventKind, response: Option<&RawValue>) -> EventFacts {
-    let told = response
+    let mut told = response
         .and_then(read_response)
         .and_then(|response| PartialUsage::read_of_tier(response.usage?, response.service_tier));
+    if let Some((told, response)) = told.as_mut().zip(response) {
+        told.count_searches(searches(response.get().as_bytes()));
+    }
     EventFacts { told, all_told: true, ..seen.into() }
 }
 

@@ -1,9 +1,10 @@
 use proptest::prelude::*;
 use rerouter_base::usage_kind::UsageCounts;
-
 use serde_json::{Value, json};
 
 use super::*;
+use crate::usage::UsageExtra;
+use crate::usage_object::PartialUsage;
 
 #[test]
 fn an_answer_is_read_as_far_as_it_goes() {

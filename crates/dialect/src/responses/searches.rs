@@ -1,0 +1,75 @@
+//! Web searches of a response. OpenAI bills each of them, but its usage does not tell them.
+
+use std::sync::LazyLock;
+
+use memchr::memmem;
+use serde::Deserialize;
+
+use crate::neutral::json_text::JsonText;
+use crate::usage::Usage;
+use crate::usage_answer::{USAGE, UsageRules};
+
+/// The rules for the usage of whole responses.
+pub(super) const RESPONSE_USAGE: UsageRules = UsageRules { read, ..USAGE };
+
+fn read(answer: &[u8]) -> Option<Usage> {
+    let mut usage = (USAGE.read)(answer)?;
+    let found = searches(answer);
+    if found > 0 {
+        usage.counts.web_searches = Some(found);
+    }
+    Some(usage)
+}
+
+#[derive(Deserialize)]
+struct Searched<'a> {
+    #[serde(borrow, default)]
+    output: Vec<SearchedItem<'a>>,
+}
+
+#[derive(Deserialize)]
+struct SearchedItem<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: JsonText<'a>,
+    #[serde(borrow, default)]
+    action: Option<SearchAction<'a>>,
+}
+
+#[derive(Deserialize)]
+struct SearchAction<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: JsonText<'a>,
+}
+
+/// The number of searches in a response. Opening a page and finding text in it are not billed.
+pub(super) fn searches(response: &[u8]) -> u64 {
+    static SEARCH: LazyLock<memmem::Finder<'static>> =
+        LazyLock::new(|| memmem::Finder::new(b"\"web_search_call\""));
+    if SEARCH.find(response).is_none() {
+        return 0;
+    }
+    let Ok(response) = serde_json::from_slice::<Searched<'_>>(response) else { return 0 };
+    let is_search = |item: &&SearchedItem<'_>| {
+        let acts = |action: &SearchAction<'_>| matches!(&*action.kind, "search" | "");
+        &*item.kind == "web_search_call" && item.action.as_ref().is_none_or(acts)
+    };
+    response.output.iter().filter(is_search).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_search_counts_once() {
+        let answer = r#"{"output":[
+            {"type":"web_search_call","action":{"type":"search","query":"a"}},
+            {"type":"web_search_call","action":{"type":"open_page"}},
+            {"type":"web_search_call"},
+            {"type":"message","content":[{"text":"\"web_search_call\""}]}
+        ],"usage":{"input_tokens":3,"output_tokens":4}}"#;
+        let found = |answer: &str| read(answer.as_bytes()).unwrap().counts.web_searches;
+        assert_eq!(found(answer), Some(2));
+        assert_eq!(found(&answer.replace("web_search_call", "message")), None);
+    }
+}
