@@ -22,6 +22,8 @@ use families::{
 };
 pub use target_meters::TargetMeters;
 
+use crate::refusal::RefusalReason;
+
 /// Results of an offered routing document.
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// Outcomes of a capture.
@@ -31,6 +33,9 @@ const CAPTURES: [&str; 6] =
 const UPLOADS: [&str; 2] = ["stored", "failed"];
 /// The connection limit that was exceeded.
 const REFUSED: [&str; 2] = ["all", "address"];
+/// Outcomes of an inference call.
+const CALLS: [&str; 6] =
+    ["answered", "failed", "refused_limit", "refused_target", "refused_model", "refused_request"];
 /// The limit of a caller that refused a call.
 const LIMITS: [&str; 2] = ["rate", "budget"];
 /// Outcomes of a span.
@@ -75,6 +80,7 @@ impl Metrics {
             (&made.capture.uploads, &UPLOADS),
             (&made.request.connections_refused, &REFUSED),
             (&made.request.shadows, &SHADOWS),
+            (&made.request.calls, &CALLS),
             (&made.request.limit_refusals, &LIMITS),
             (&made.request.spans, &SPANS),
         ] {
@@ -136,6 +142,23 @@ impl Metrics {
     /// Counts a shadow request.
     pub fn shadow(&self, outcome: &str) {
         self.request.shadows.with_label_values(&[outcome]).inc();
+    }
+
+    /// Counts an inference call that a provider `answered`, or that `failed`.
+    pub fn call(&self, failed: bool) {
+        let outcome = if failed { "failed" } else { "answered" };
+        self.request.calls.with_label_values(&[outcome]).inc();
+    }
+
+    /// Counts an inference call that the gateway refused.
+    pub fn call_refused(&self, reason: RefusalReason) {
+        let outcome = match reason {
+            RefusalReason::Limit => "refused_limit",
+            RefusalReason::Target => "refused_target",
+            RefusalReason::Model => "refused_model",
+            RefusalReason::Request => "refused_request",
+        };
+        self.request.calls.with_label_values(&[outcome]).inc();
     }
 
     /// Counts a call that a limit of its caller refused: `rate` or `budget`.

@@ -75,7 +75,7 @@ const LOST: RecordTable = RecordTable {
 };
 
 /// The columns that every row has.
-const SUMS: [&str; 4] = ["/requests", "/prompt_tokens", "/completion_tokens", "/cached_tokens"];
+const SUMS: [&str; 3] = ["/prompt_tokens", "/completion_tokens", "/cached_tokens"];
 
 pub(super) fn run(arguments: UsageArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
     let client = ApiClient::new(&arguments.client, env)?;
@@ -149,16 +149,17 @@ fn table(rows: &[Value], columns: &[String]) -> TextTable {
     let has = |name: &str| columns.iter().any(|column| column == name);
     let called = [("NAME", "/key_name", has("key")), ("EMAIL", "/user_email", has("user"))];
     let called: Vec<_> = called.into_iter().filter(|(.., is_asked)| *is_asked).collect();
-    let sums = ["REQUESTS", "PROMPT", "COMPLETION", "CACHED", "COST", "REPLAYS"];
+    let sums =
+        ["REQUESTS", "FAILED", "REFUSED", "PROMPT", "COMPLETION", "CACHED", "COST", "REPLAYS"];
     let titles = columns.iter().map(|name| name.to_uppercase());
     let titles = titles.chain(sums.map(str::to_owned));
     let titles = titles.chain(called.iter().map(|(title, ..)| (*title).to_owned()));
     // The group, the cost and the number of requests are never cut.
     let from = columns.len();
-    let [requests, prompt, completion, cached, cost, replays] =
-        [0, 1, 2, 3, 4, 5].map(|at| from + at);
+    let [requests, failed, refused, prompt, completion, cached, cost, replays] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|at| from + at);
     let named = from + sums.len()..from + sums.len() + called.len();
-    let sums = [prompt, completion, replays, cached];
+    let sums = [failed, refused, prompt, completion, replays, cached];
     let order: Vec<usize> = (0..from).chain([cost, requests]).chain(named).chain(sums).collect();
     let mut table = TextTable::titled(titles.collect()).with_priority(&order, from + 2);
     for row in rows {
@@ -169,10 +170,14 @@ fn table(rows: &[Value], columns: &[String]) -> TextTable {
             // `label:team` is the member `label`.
             text(row.get(column.split(':').next().unwrap_or(column)))
         });
+        let refused = row.get("refused").and_then(Value::as_object);
+        let refused = refused.into_iter().flat_map(|each| each.values().filter_map(Value::as_u64));
+        let refused = refused.sum::<u64>().to_string();
+        let asked = [text(row.get("requests")), text(row.get("errors")), refused];
         let sums = SUMS.iter().map(|name| text(row.pointer(name)));
         let replays = text(row.pointer("/replays/requests"));
         let called = called.iter().map(|(_, pointer, _)| text(row.pointer(pointer)));
-        table.row(names.chain(sums).chain([cost, replays]).chain(called));
+        table.row(names.chain(asked).chain(sums).chain([cost, replays]).chain(called));
     }
     table
 }

@@ -1,21 +1,27 @@
-//! What a finished call adds to the metrics, to the sums of usage, and to later estimates.
+//! What a call adds to the metrics, to the sums of usage, and to later estimates. Each call adds to
+//! `requests` once: as answered, as failed (`errors`), or as refused (`refused_*`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::outcome::Outcome;
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::money::nano_usd;
+use rerouter_base::refusal::RefusalReason;
 use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_core::app::App;
 use rerouter_routing::Routing;
 use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_interval_start};
 
+/// The user, and the key if the call used one.
+pub(super) type Payer = (UserId, Option<KeyId>);
+
 /// Who pays for a call, and the estimate of its prompt.
 pub(super) struct CallAccount {
-    /// The user, and the key if the call used one.
-    pub(super) payer: (UserId, Option<KeyId>),
+    pub(super) payer: Payer,
     /// Estimated prompt tokens, not corrected by earlier usage. `None` if the prompt holds more
     /// than text.
     pub(super) estimated: Option<u64>,
@@ -30,6 +36,20 @@ impl CallAccount {
         }
         self.learn(app, head, outcome);
         self.add_usage(app, head, outcome, ttft);
+    }
+
+    /// Adds a call for which no provider was asked, under the alias that it asked for.
+    pub(super) fn add_unasked(&self, app: &App, head: &Head) {
+        let mut group = group_of(self.payer.clone(), head.created_at);
+        group.replay = head.replay_of.is_some();
+        let (live, name) = (app.live(), head.inputs.as_ref().map(|inputs| &*inputs.request.name));
+        // Other names than those of the document lead to no group, as clients choose them.
+        if let Some((name, recipe)) = name.and_then(|name| Some((name, live.routing.alias(name)?)))
+        {
+            group.alias = live.routing.entry(name).map(Arc::from);
+            group.recipe = recipe.name().into();
+        }
+        add_unasked(app, group, head.refused);
     }
 
     /// Corrects later estimates by the usage of this call.
@@ -49,18 +69,19 @@ impl CallAccount {
 
     /// Adds usage and cost to the payer's sums.
     fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
-        let (user, key) = self.payer.clone();
         let decision = head.decision.as_ref();
         let key = UsageKey {
-            at: usage_interval_start(head.created_at),
-            user,
-            key,
             model: outcome.target().map(|target| target.entry().name.clone()),
             alias: decision.and_then(|decision| decision.alias.clone()),
             recipe: decision.map(|decision| Arc::clone(&decision.recipe)).unwrap_or_default(),
             rule: decision.and_then(|decision| decision.rule.clone()),
             replay: head.replay_of.is_some(),
+            ..group_of(self.payer.clone(), head.created_at)
         };
+        let failed = head.state == CaptureState::Failed;
+        if !key.replay {
+            app.metrics.call(failed);
+        }
         let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
         let is_timed = outcome.is_good() && outcome.failure.is_none() && head.replay_of.is_none();
         let took = Duration::from_millis(head.total_ms);
@@ -75,12 +96,45 @@ impl CallAccount {
             nano: cost.map_or(0, nano_usd),
             priced: u64::from(cost.is_some()),
             unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
-            errors: u64::from(head.state == CaptureState::Failed),
+            errors: u64::from(failed),
             took: if is_timed { LatencyCounts::one(took) } else { LatencyCounts::default() },
             first_token: ttft.filter(|_| is_timed).map(LatencyCounts::one).unwrap_or_default(),
             ..UsageSums::default()
         };
         app.limits.used(key, &sums);
+    }
+}
+
+/// Adds a call for which no provider was asked. Without a reason the gateway itself failed.
+pub(super) fn add_unasked(app: &App, key: UsageKey, refused: Option<RefusalReason>) {
+    if !key.replay {
+        match refused {
+            Some(reason) => app.metrics.call_refused(reason),
+            None => app.metrics.call(true),
+        }
+    }
+    let mut sums = UsageSums { requests: 1, ..UsageSums::default() };
+    *match refused {
+        None => &mut sums.errors,
+        Some(RefusalReason::Limit) => &mut sums.refused_limit,
+        Some(RefusalReason::Target) => &mut sums.refused_target,
+        Some(RefusalReason::Model) => &mut sums.refused_model,
+        Some(RefusalReason::Request) => &mut sums.refused_request,
+    } = 1;
+    app.limits.used(key, &sums);
+}
+
+/// The group of a payer's calls that have no decision.
+pub(super) fn group_of((user, key): Payer, at: Timestamp) -> UsageKey {
+    UsageKey {
+        at: usage_interval_start(at),
+        user,
+        key,
+        model: None,
+        alias: None,
+        recipe: Arc::default(),
+        rule: None,
+        replay: false,
     }
 }
 

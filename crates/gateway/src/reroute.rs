@@ -24,6 +24,7 @@ use rerouter_access::limits::LimitPermit;
 use rerouter_base::body_memory::{BodyClass, Held};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::id::{RequestId, UserId};
+use rerouter_base::refusal::RefusalReason;
 use rerouter_captures::capture::pending::PendingCapture;
 use rerouter_captures::capture::record::{self, Capture, Head};
 use rerouter_core::api::{audit, idempotency, limits, read_query, replays};
@@ -258,6 +259,7 @@ pub(super) fn no_target(error: Error, model: &str) -> Error {
     match error.kind() {
         Kind::ModelNotFound => {
             Error::new(Kind::NoTarget, format!("The current document has no `{model}`."))
+                .refusing(RefusalReason::Model)
         }
         _ => error,
     }

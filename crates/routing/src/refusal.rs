@@ -6,6 +6,7 @@ use super::decision::Candidate;
 use super::inputs::RefusedFeature;
 use super::name_patterns::MODEL_NAME_BYTES;
 use rerouter_base::error::{Error, Kind};
+use rerouter_base::refusal::RefusalReason;
 
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,7 @@ impl From<RoutingRefusal> for Error {
             }
             RoutingRefusal::NoTarget { candidates, retry_after, too_long, untranslatable } => {
                 no_target(&candidates, retry_after, too_long, untranslatable)
+                    .refusing(RefusalReason::Target)
             }
         }
     }

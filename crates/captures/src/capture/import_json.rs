@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::record::{Bodies, Capture, CaptureState, Head, Served};
 use rerouter_base::error::Kind;
 use rerouter_base::id::{KeyId, RequestId, UserId};
+use rerouter_base::refusal::RefusalReason;
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::usage::Usage;
 use rerouter_records::replay::{CallLatency, CapturedRequest, CapturedResponse, DecisionRecord};
@@ -43,6 +44,8 @@ struct ExportedCapture {
     response: CapturedResponse,
     redacted: bool,
     error: Option<String>,
+    #[serde(default)]
+    refused: Option<RefusalReason>,
 }
 
 fn headers(shown: &Map<String, Value>) -> Vec<(String, String)> {
@@ -118,7 +121,7 @@ impl Capture {
             (exported.latency.routing_us, exported.latency.ttft_ms, exported.latency.total_ms);
         (head.replay_of, head.replayed_by, head.shadow_of) =
             (exported.replay_of, exported.replayed_by, exported.shadow_of);
-        head.error = exported.error;
+        (head.error, head.refused) = (exported.error, exported.refused);
         head.trace_id = exported.trace_id;
         // The version that a gateway gives such a capture, so that builds that would misread it
         // refuse it.

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::record::{Attempt, CaptureState, Head, Served};
 use rerouter_base::id::{KeyId, RequestId, UserId};
+use rerouter_base::refusal::RefusalReason;
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::{
@@ -159,19 +160,30 @@ impl<T: Pack> Pack for Option<T> {
     }
 }
 
-/// The last field of a head. A head without a trace ends before it, like heads that were written
-/// before the field existed.
+/// Sixteen bytes, or none: heads end before it that were written before the field existed. Only
+/// [`RefusalReason`] follows, in one byte.
 impl Pack for Option<TraceId> {
     fn put(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
     }
 
     fn take(from: &mut &[u8]) -> Option<Self> {
-        let Some((bytes, rest)) = from.split_first_chunk() else {
-            return from.is_empty().then_some(None);
-        };
+        let Some((bytes, rest)) = from.split_first_chunk() else { return Some(None) };
         *from = rest;
         TraceId::from_bytes(*bytes).map(Some)
+    }
+}
+
+/// The last field of a head: one byte, or none.
+impl Pack for Option<RefusalReason> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|reason| out.push(*reason as u8));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let Some((byte, rest)) = from.split_first() else { return Some(None) };
+        *from = rest;
+        RefusalReason::ALL.into_iter().find(|reason| *reason as u8 == *byte).map(Some)
     }
 }
 
@@ -277,7 +289,7 @@ structures! {
         request_headers response_headers response_stream inputs decision routing_us attempts
         served usage cost_usd ttft_ms total_ms request_captured request_truncated
         response_truncated redacted request_whole response_assembled replay_of replayed_by
-        shadow_of error imported trace_id
+        shadow_of error imported trace_id refused
     }
 }
 

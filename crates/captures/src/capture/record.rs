@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::id::{KeyId, RequestId, UserId};
+use rerouter_base::refusal::RefusalReason;
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::stream;
@@ -71,6 +72,9 @@ pub struct Head {
     /// The trace of the call, if traces are exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
+    /// Why the gateway refused the request; earlier versions did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusalReason>,
 }
 
 /// Both bodies, as the client sent and received them.
@@ -151,6 +155,7 @@ impl Head {
             error: None,
             imported: false,
             trace_id: None,
+            refused: None,
         }
     }
 
