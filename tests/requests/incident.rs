@@ -249,7 +249,7 @@ async fn check_console(scene: &Scene) {
             "Errors {bad} {share}, 9 failed , 9 refused by limits , 8 without a target , \
                  4 of unknown models , 6 refused as they are"
         ),
-        "half/m : failing, 43 % . 6 of 14 attempts of the last minute failed.".to_owned(),
+        "half/m : failing, 43 %. 6 of 14 attempts of the last minute failed.".to_owned(),
         "dead/m : breaker open".to_owned(),
         "8 requests of the last hour: refused because no target could take them.".to_owned(),
         "9 requests of the last hour: refused by limits of keys or users.".to_owned(),

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::refusal::RefusalReason;
-
 /// An error that is sent to a client.
 #[derive(Debug)]
 pub struct Error {
@@ -69,6 +67,20 @@ pub enum Kind {
     ProviderFailed,
     Unavailable,
     NoTarget,
+}
+
+crate::words! {
+    /// Why the gateway refused a request.
+    pub enum RefusalReason {
+        /// A limit of the key or the user.
+        Limit = "limit",
+        /// No target could take it: all of its rule were ineligible.
+        Target = "target",
+        /// The routing document does not know the model.
+        Model = "model",
+        /// What it asks for, or how it is written.
+        Request = "request",
+    }
 }
 
 /// What clients see of a kind: its status, the word of PIN and ROUTER management, and OpenAI's type

@@ -18,7 +18,6 @@ pub mod interface;
 pub mod log;
 pub mod metrics;
 pub mod money;
-pub mod refusal;
 pub mod repeats;
 #[warn(missing_docs)]
 pub mod secret;

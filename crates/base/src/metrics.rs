@@ -22,7 +22,7 @@ use families::{
 };
 pub use target_meters::TargetMeters;
 
-use crate::refusal::RefusalReason;
+use crate::error::RefusalReason;
 
 /// Results of an offered routing document.
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];

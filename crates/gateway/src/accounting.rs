@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::outcome::Outcome;
+use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::money::nano_usd;
-use rerouter_base::refusal::RefusalReason;
 use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_core::app::App;

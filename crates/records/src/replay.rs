@@ -12,8 +12,8 @@ use crate::conversation::Conversation;
 use crate::explanation::Explanation;
 use crate::inference::ChatCompletion;
 use crate::page::{ListObject, PAGE_MAX, object, page_default};
+use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, RequestId, UserId};
-use rerouter_base::refusal::RefusalReason;
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::{Decision, Inputs, PlanEntry};
 

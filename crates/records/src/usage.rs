@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Time;
 use crate::page::{ListObject, object};
+use rerouter_base::error::RefusalReason;
 use rerouter_base::money::dollars;
-use rerouter_base::refusal::RefusalReason;
 use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_store::{UsageInterval, UsageOrder, UsageSums};
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::decision::Candidate;
 use super::inputs::RefusedFeature;
 use super::name_patterns::MODEL_NAME_BYTES;
-use rerouter_base::error::{Error, Kind};
-use rerouter_base::refusal::RefusalReason;
+use rerouter_base::error::{Error, Kind, RefusalReason};
 
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq)]

@@ -51,7 +51,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use rerouter_base::error::Error;
-use rerouter_base::id::Random;
+use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{COUNTS, Counted};
 
@@ -275,6 +275,11 @@ impl Limiter {
             })
         };
         Arc::clone(self.counted.entry(subject.clone()).or_insert_with(new).value())
+    }
+
+    /// Whether a refusal by a limit is to be captured: the first one of its caller in a second.
+    pub fn keeps_refusal(&self, user: &UserId, key: Option<&KeyId>, now: Timestamp) -> bool {
+        self.refused_heads.is_first(user, key, now)
     }
 
     fn is_shared(&self) -> bool {

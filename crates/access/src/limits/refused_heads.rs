@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-use super::Limiter;
 use super::draw::Subject;
 use rerouter_base::id::{KeyId, UserId};
 
@@ -16,14 +15,14 @@ const CALLERS: usize = 1_000;
 #[derive(Default)]
 pub(super) struct RefusedHeads(Mutex<(i64, HashSet<Subject>)>);
 
-impl Limiter {
-    /// Whether a refusal by a limit is the first one of this caller in its second.
-    pub fn keeps_refusal(&self, user: &UserId, key: Option<&KeyId>, at: Timestamp) -> bool {
+impl RefusedHeads {
+    /// Whether a refusal is the first one of its caller in this second.
+    pub(super) fn is_first(&self, user: &UserId, key: Option<&KeyId>, at: Timestamp) -> bool {
         let caller = match key {
             Some(key) => Subject::Key(key.clone()),
             None => Subject::User(user.clone()),
         };
-        let mut seen = self.refused_heads.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Requests that overlap may come in another order than their times.
         if !(seen.0 - 1..=seen.0).contains(&at.as_second()) {
             *seen = (at.as_second(), HashSet::new());

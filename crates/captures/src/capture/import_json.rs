@@ -8,9 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::record::{Bodies, Capture, CaptureState, Head, Served};
-use rerouter_base::error::Kind;
+use rerouter_base::error::{Kind, RefusalReason};
 use rerouter_base::id::{KeyId, RequestId, UserId};
-use rerouter_base::refusal::RefusalReason;
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::usage::Usage;
 use rerouter_records::replay::{CallLatency, CapturedRequest, CapturedResponse, DecisionRecord};

@@ -10,8 +10,8 @@ use crate::capture::fixtures::capture;
 use crate::capture::packed_capture::{PackedCapture, packed_head};
 use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::Capture;
+use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, Random, UserId};
-use rerouter_base::refusal::RefusalReason;
 use rerouter_base::trace_context::TraceId;
 use rerouter_routing::{AgentRef, BreakerState, NodeFacts, TargetHealth};
 

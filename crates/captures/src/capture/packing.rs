@@ -9,8 +9,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::record::{Attempt, CaptureState, Head, Served};
+use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, RequestId, UserId};
-use rerouter_base::refusal::RefusalReason;
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::{

@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use rerouter_base::error::{Error, Kind};
+use rerouter_base::error::{Error, Kind, RefusalReason};
 use rerouter_base::id::{KeyId, RequestId, UserId};
-use rerouter_base::refusal::RefusalReason;
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::stream;

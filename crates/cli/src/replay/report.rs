@@ -152,7 +152,8 @@ fn left_out(report: &EvaluationRecord) -> String {
             .map(|why| skipped.get(why).copied().unwrap_or_default());
     let mut out = format!(
         "{inexact} inexact, {assumed} assumed; left out: {replays} replays, {shadows} shadows, \
-         {undecided} undecided, {refused_by_limits} refused by limits, {version} of another version, {redacted} redacted\n"
+         {undecided} undecided, {refused_by_limits} refused by limits, \
+         {version} of another version, {redacted} redacted\n"
     );
     if let Some(count) = report.unreadable.filter(|count| *count > 0) {
         out.push_str(&format!("{count} captures cannot be read: not counted\n"));

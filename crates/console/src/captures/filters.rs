@@ -10,7 +10,7 @@ use crate::call::PageCall;
 use crate::links::with_query;
 use crate::pieces::field;
 use rerouter_base::clock::rfc3339;
-use rerouter_base::refusal::RefusalReason;
+use rerouter_base::error::RefusalReason;
 use rerouter_records::replay::ReplayQuery;
 use rerouter_records::schema::names;
 

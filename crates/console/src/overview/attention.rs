@@ -8,7 +8,7 @@ use super::present::{Present, state, target_id};
 use crate::links::with_query;
 use crate::pieces::{badge, count, some, time};
 use rerouter_base::bounds;
-use rerouter_base::refusal::RefusalReason;
+use rerouter_base::error::RefusalReason;
 use rerouter_base::url::encode;
 use rerouter_records::gateway::{GatewayRecord, GatewayState};
 use rerouter_records::key::KeyRecord;

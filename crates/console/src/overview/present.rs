@@ -15,8 +15,9 @@ use rerouter_records::status::{Activity, GatewayStatus, ProviderStatus, Provider
 /// Query for the longest page of a list in the API. Further entries are not read.
 const MOST: &[(&str, &str)] = &[("limit", "100")];
 
-/// A target fails notably if at least so many attempts of a minute failed, and one of this many.
+/// A target is not failing if fewer attempts of a minute failed: one may fail by chance.
 const FAILED: u64 = 2;
+/// A target is failing if one of so many attempts failed: clients notice that.
 const FAILED_OF: u64 = 5;
 
 /// The state that admins see. A part that could not be read is empty.

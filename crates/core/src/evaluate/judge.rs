@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use rerouter_base::refusal::RefusalReason;
+use rerouter_base::error::RefusalReason;
 use rerouter_captures::capture::record::Head;
 use rerouter_captures::redaction;
 use rerouter_routing::{
