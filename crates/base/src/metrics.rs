@@ -22,8 +22,6 @@ use families::{
 };
 pub use target_meters::TargetMeters;
 
-use crate::error::RefusalReason;
-
 /// Results of an offered routing document.
 const RELOADS: [&str; 3] = ["success", "unchanged", "failure"];
 /// Outcomes of a capture.
@@ -144,20 +142,8 @@ impl Metrics {
         self.request.shadows.with_label_values(&[outcome]).inc();
     }
 
-    /// Counts an inference call that a provider `answered`, or that `failed`.
-    pub fn call(&self, failed: bool) {
-        let outcome = if failed { "failed" } else { "answered" };
-        self.request.calls.with_label_values(&[outcome]).inc();
-    }
-
-    /// Counts an inference call that the gateway refused.
-    pub fn call_refused(&self, reason: RefusalReason) {
-        let outcome = match reason {
-            RefusalReason::Limit => "refused_limit",
-            RefusalReason::Target => "refused_target",
-            RefusalReason::Model => "refused_model",
-            RefusalReason::Request => "refused_request",
-        };
+    /// Counts an inference call. `outcome` is a fixed word.
+    pub fn call(&self, outcome: &str) {
         self.request.calls.with_label_values(&[outcome]).inc();
     }
 

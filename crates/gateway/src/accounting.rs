@@ -80,7 +80,7 @@ impl CallAccount {
         };
         let failed = head.state == CaptureState::Failed;
         if !key.replay {
-            app.metrics.call(failed);
+            app.metrics.call(if failed { "failed" } else { "answered" });
         }
         let (used, cost) = (outcome.usage.unwrap_or_default(), outcome.cost_usd());
         let is_timed = outcome.is_good() && outcome.failure.is_none() && head.replay_of.is_none();
@@ -107,20 +107,18 @@ impl CallAccount {
 
 /// Adds a call for which no provider was asked. Without a reason the gateway itself failed.
 pub(super) fn add_unasked(app: &App, key: UsageKey, refused: Option<RefusalReason>) {
-    if !key.replay {
-        match refused {
-            Some(reason) => app.metrics.call_refused(reason),
-            None => app.metrics.call(true),
-        }
-    }
     let mut sums = UsageSums { requests: 1, ..UsageSums::default() };
-    *match refused {
-        None => &mut sums.errors,
-        Some(RefusalReason::Limit) => &mut sums.refused_limit,
-        Some(RefusalReason::Target) => &mut sums.refused_target,
-        Some(RefusalReason::Model) => &mut sums.refused_model,
-        Some(RefusalReason::Request) => &mut sums.refused_request,
-    } = 1;
+    let (outcome, sum) = match refused {
+        None => ("failed", &mut sums.errors),
+        Some(RefusalReason::Limit) => ("refused_limit", &mut sums.refused_limit),
+        Some(RefusalReason::Target) => ("refused_target", &mut sums.refused_target),
+        Some(RefusalReason::Model) => ("refused_model", &mut sums.refused_model),
+        Some(RefusalReason::Request) => ("refused_request", &mut sums.refused_request),
+    };
+    *sum = 1;
+    if !key.replay {
+        app.metrics.call(outcome);
+    }
     app.limits.used(key, &sums);
 }
 
