@@ -19,7 +19,7 @@
 //!
 //! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations with a
 //!   word for each value · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN,
-//!   AGENT, ROUTER · [`money`] · [`url`] · [`atomic_file`] files replaced in one step ·
+//!   AGENT, ROUTER · [`money`] · [`usage_kind`] what providers bill · [`url`] · [`atomic_file`] files replaced in one step ·
 //!   [`blocking`] work on threads that may block · [`turns`] fair turns for expensive work ·
 //!   [`repeats`] calls with an `Idempotency-Key` · [`body_memory`] the limit on bodies in memory ·
 //!   [`unread`] the limit on answers that clients do not read · [`trace_context`] the W3C trace
@@ -241,7 +241,7 @@ use {
     rerouter_access::{auth, limits, nodes},
     rerouter_base::{
         atomic_file, blocking, body_memory, bounds, clock, error, id, interface, log, metrics,
-        money, repeats, secret, trace_context, turns, unread, url, words,
+        money, repeats, secret, trace_context, turns, unread, url, usage_kind, words,
     },
     rerouter_captures::{archive, capture, redaction, telemetry},
     rerouter_cli as cli, rerouter_console as console,

@@ -130,13 +130,13 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     scene.gateway.answers(200, "POST", &path, &scene.key.secret, None).await;
 
     // 2 were decided for the provider and 2 for no target before the nodes came, then 15 and 1.
-    // Requests without a target or agent have no decision.
-    let (decided, near, far, undecided) = (18, 13, 5, 3);
+    // Requests without a target or agent are decided again, to the same end.
+    let (decided, near, far, refused) = (21, 13, 5, 3);
     let whole = until("the captures", async || {
         let told = scene.evaluate(json!({})).await;
         (told["evaluated"] == decided
             && told["skipped"]["replays"] == 1
-            && told["skipped"]["undecided"] == undecided)
+            && told["unroutable_before"] == refused)
             .then_some(told)
     })
     .await;
@@ -145,7 +145,7 @@ async fn what_nodes_served_to_agents_is_decided_again_as_it_was() {
     }
     assert_eq!(
         (&whole["unroutable_before"], &whole["by_change"]),
-        (&json!(0), &json!([])),
+        (&json!(refused), &json!([])),
         "{whole}"
     );
     let share = |target: &str| {
@@ -223,7 +223,7 @@ async fn decided_again(mut scene: Scene, nodes: &[Node; 2], whole: &Value, text:
     let told = scene.evaluate(json!({ "document": without })).await;
     assert_eq!(
         (&told["evaluated"], &told["changed"], &told["unroutable"], &told["inexact"]),
-        (&json!(18), &json!(6), &json!(0), &json!(0)),
+        (&json!(21), &json!(6), &json!(0), &json!(0)),
         "{told}"
     );
     let moved = &told["by_change"][0];

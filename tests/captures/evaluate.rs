@@ -185,7 +185,7 @@ async fn the_document_that_is_live_changes_nothing() {
     scene.gateway.write_routing(&format!("# a comment\n{}", scene.text)).await;
     scene.traffic(rounds - rounds / 2).await;
     refused += scene.limited_traffic(rounds - rounds / 2).await;
-    // A request that was refused before any decision, and a replay, do not count as traffic.
+    // A request for an unknown model, and a replay, which does not count as traffic.
     assert_eq!(
         scene.gateway.chat(&scene.key, chat_body("unknown", false).as_bytes()).await.status,
         404
@@ -208,14 +208,19 @@ async fn the_document_that_is_live_changes_nothing() {
         turned,
     ] {
         let report = scene.report(&json!({ "document": document })).await;
-        assert_eq!(report["evaluated"], rounds as u64 * 10 - refused, "{report}");
+        // The unknown model is decided again, and is as unknown as before.
+        assert_eq!(report["evaluated"], rounds as u64 * 10 - refused + 1, "{report}");
+        assert_eq!((&report["unroutable_before"], &report["newly_routed"]), (&json!(1), &json!(0)));
         assert!(!full() || report["evaluated"].as_u64().unwrap() >= 10_000, "{report}");
         for nothing in
             ["changed", "rule_changed", "plan_changed", "unroutable", "inexact", "assumed"]
         {
             assert_eq!(report[nothing], 0, "{nothing} of {report:#}");
         }
-        assert_eq!(report["skipped"]["undecided"], 1 + refused);
+        // What a limit refused is captured once a second.
+        let heads = report["refused_by_limits"].as_u64().unwrap();
+        assert!((1..=refused).contains(&heads), "{report}");
+        assert_eq!(report["skipped"]["undecided"], 0);
         assert_eq!(report["skipped"]["replays"], 1);
         assert_eq!(report["cost"]["before"], report["cost"]["after"]);
         assert!(report["cost"]["before"].as_f64().unwrap() > 0.0);

@@ -467,8 +467,13 @@ fn nano(usd: &Value) -> u64 {
     (usd.as_f64().unwrap_or(0.0) * 1e9).round() as u64
 }
 
+/// Captures that have a decision, or that the document refused.
 fn decided(captures: &[&Value]) -> u64 {
-    captures.iter().filter(|capture| !capture["decision"].is_null()).count() as u64
+    let is_decided = |capture: &&&Value| {
+        !capture["decision"].is_null()
+            || ["target", "model"].map(Value::from).contains(&capture["refused"])
+    };
+    captures.iter().filter(is_decided).count() as u64
 }
 
 /// Whether a successful answer has no usage.

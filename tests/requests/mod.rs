@@ -8,6 +8,7 @@ mod compatibility;
 mod connections;
 pub mod endpoints;
 mod hostile;
+mod incident;
 mod refusals;
 pub mod sdk;
 mod strangers;

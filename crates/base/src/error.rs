@@ -17,6 +17,8 @@ pub struct Error {
     cause: Option<String>,
     no_retry: bool,
     panicked: bool,
+    /// Set if it is not the usual one of the kind.
+    refusal: Option<RefusalReason>,
 }
 
 /// Methods or codings that the client may use instead.
@@ -65,6 +67,20 @@ pub enum Kind {
     ProviderFailed,
     Unavailable,
     NoTarget,
+}
+
+crate::words! {
+    /// Why the gateway refused a request.
+    pub enum RefusalReason {
+        /// A limit of the key or the user.
+        Limit = "limit",
+        /// No target could take it: all of its rule were ineligible.
+        Target = "target",
+        /// The routing document does not know the model.
+        Model = "model",
+        /// What it asks for, or how it is written.
+        Request = "request",
+    }
 }
 
 /// What clients see of a kind: its status, the word of PIN and ROUTER management, and OpenAI's type
@@ -139,6 +155,7 @@ impl Error {
             cause: None,
             no_retry: false,
             panicked: false,
+            refusal: None,
         }
     }
 
@@ -189,6 +206,13 @@ impl Error {
         self
     }
 
+    /// Sets why a request is refused, if that is not the usual reason of the kind.
+    #[must_use]
+    pub fn refusing(mut self, reason: RefusalReason) -> Self {
+        self.refusal = Some(reason);
+        self
+    }
+
     /// Sets the `Allow` list of a 405.
     #[must_use]
     pub fn allowing(mut self, methods: impl Into<String>) -> Self {
@@ -236,6 +260,18 @@ impl Error {
     /// Whether a retry will not help soon.
     pub fn forbids_retry(&self) -> bool {
         self.no_retry
+    }
+
+    /// Why the request is refused; `None` if the gateway itself failed.
+    pub fn refusal(&self) -> Option<RefusalReason> {
+        let usual = || match self.kind {
+            Kind::RateLimited | Kind::InsufficientQuota => Some(RefusalReason::Limit),
+            Kind::NoTarget => Some(RefusalReason::Target),
+            Kind::ModelNotFound => Some(RefusalReason::Model),
+            _ if self.status().is_server_error() => None,
+            _ => Some(RefusalReason::Request),
+        };
+        self.refusal.or_else(usual)
     }
 
     /// Whether a panic caused it.

@@ -31,6 +31,9 @@ const CAPTURES: [&str; 6] =
 const UPLOADS: [&str; 2] = ["stored", "failed"];
 /// The connection limit that was exceeded.
 const REFUSED: [&str; 2] = ["all", "address"];
+/// Outcomes of an inference call.
+const CALLS: [&str; 6] =
+    ["answered", "failed", "refused_limit", "refused_target", "refused_model", "refused_request"];
 /// The limit of a caller that refused a call.
 const LIMITS: [&str; 2] = ["rate", "budget"];
 /// Outcomes of a span.
@@ -75,6 +78,7 @@ impl Metrics {
             (&made.capture.uploads, &UPLOADS),
             (&made.request.connections_refused, &REFUSED),
             (&made.request.shadows, &SHADOWS),
+            (&made.request.calls, &CALLS),
             (&made.request.limit_refusals, &LIMITS),
             (&made.request.spans, &SPANS),
         ] {
@@ -136,6 +140,11 @@ impl Metrics {
     /// Counts a shadow request.
     pub fn shadow(&self, outcome: &str) {
         self.request.shadows.with_label_values(&[outcome]).inc();
+    }
+
+    /// Counts an inference call. `outcome` is a fixed word.
+    pub fn call(&self, outcome: &str) {
+        self.request.calls.with_label_values(&[outcome]).inc();
     }
 
     /// Counts a call that a limit of its caller refused: `rate` or `budget`.

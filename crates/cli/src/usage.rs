@@ -149,13 +149,13 @@ fn table(rows: &[Value], columns: &[String]) -> TextTable {
     let called: Vec<_> = called.into_iter().filter(|(.., is_asked)| *is_asked).collect();
     let is_used = |kind: &&str| rows.iter().any(|row| count_of(row, kind) > 0);
     let kinds: Vec<_> = UsageCounts::NAMES.into_iter().filter(is_used).collect();
-    let sums = ["REQUESTS", "COST", "PROMPT", "COMPLETION", "REPLAYS"].map(str::to_owned);
+    let sums = ["REQUESTS", "COST", "FAILED", "REFUSED", "PROMPT", "COMPLETION", "REPLAYS"];
     let of_kinds = kinds.iter().map(|kind| kind.trim_end_matches("_tokens").to_uppercase());
     // The group, the cost and the number of requests are never cut.
     let (from, named) = (columns.len(), columns.len() + called.len());
     let titles = columns.iter().map(|name| name.to_uppercase());
     let titles = titles.chain(called.iter().map(|(title, ..)| (*title).to_owned()));
-    let titles: Vec<_> = titles.chain(sums).chain(of_kinds).collect();
+    let titles: Vec<_> = titles.chain(sums.map(str::to_owned)).chain(of_kinds).collect();
     let order = (0..from).chain([named + 1, named]).chain(from..named);
     let order: Vec<usize> = order.chain(named + 2..titles.len()).collect();
     let mut table = TextTable::titled(titles).with_priority(&order, from + 2);
@@ -168,10 +168,13 @@ fn table(rows: &[Value], columns: &[String]) -> TextTable {
             text(row.get(column.split(':').next().unwrap_or(column)))
         });
         let called = called.iter().map(|(_, pointer, _)| text(row.pointer(pointer)));
-        let [requests, prompt, completion, replays] =
-            ["/requests", "/prompt_tokens", "/completion_tokens", "/replays/requests"]
+        let refused = row.get("refused").and_then(Value::as_object);
+        let refused = refused.into_iter().flat_map(|each| each.values().filter_map(Value::as_u64));
+        let refused = refused.sum::<u64>().to_string();
+        let [requests, failed, prompt, completion, replays] =
+            ["/requests", "/errors", "/prompt_tokens", "/completion_tokens", "/replays/requests"]
                 .map(|sum| text(row.pointer(sum)));
-        let sums = [requests, cost, prompt, completion, replays];
+        let sums = [requests, cost, failed, refused, prompt, completion, replays];
         let of_kinds = kinds.iter().map(|kind| count_of(row, kind).to_string());
         table.row(names.chain(called).chain(sums).chain(of_kinds));
     }

@@ -15,7 +15,7 @@ use rerouter_access::limits;
 use rerouter_base::blocking::blocking;
 use rerouter_base::body_memory::{BodyClass, Held};
 use rerouter_base::bounds;
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Kind, RefusalReason, Result};
 use rerouter_base::turns::WorkTurn;
 use rerouter_dialect::Dialect;
 use rerouter_dialect::agent::{self, AgentPreset};
@@ -327,7 +327,8 @@ pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
     if principal.allows_model(model) {
         Ok(())
     } else {
-        Err(RoutingRefusal::ModelNotFound { model: model.to_string() }.into())
+        let unknown = RoutingRefusal::ModelNotFound { model: model.to_string() };
+        Err(Error::from(unknown).refusing(RefusalReason::Request))
     }
 }
 

@@ -1,9 +1,13 @@
-//! What a finished call adds to the metrics, to the sums of usage, and to later estimates.
+//! What a call adds to the metrics, to the sums of usage, and to later estimates. Each call adds to
+//! `requests` once: as answered, as failed (`errors`), or as refused (`refused_*`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::outcome::Outcome;
+use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::money::nano_usd;
 use rerouter_base::usage_kind::UsageCountSums;
@@ -13,10 +17,12 @@ use rerouter_dialect::usage::Usage;
 use rerouter_routing::Routing;
 use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_interval_start};
 
+/// The user, and the key if the call used one.
+pub(super) type Payer = (UserId, Option<KeyId>);
+
 /// Who pays for a call, and the estimate of its prompt.
 pub(super) struct CallAccount {
-    /// The user, and the key if the call used one.
-    pub(super) payer: (UserId, Option<KeyId>),
+    pub(super) payer: Payer,
     /// Estimated prompt tokens, not corrected by earlier usage. `None` if the prompt holds more
     /// than text.
     pub(super) estimated: Option<u64>,
@@ -31,6 +37,20 @@ impl CallAccount {
         }
         self.learn(app, head, outcome);
         self.add_usage(app, head, outcome, ttft);
+    }
+
+    /// Adds a call for which no provider was asked, under the alias that it asked for.
+    pub(super) fn add_unasked(&self, app: &App, head: &Head) {
+        let mut group = group_of(self.payer.clone(), head.created_at);
+        group.replay = head.replay_of.is_some();
+        let (live, name) = (app.live(), head.inputs.as_ref().map(|inputs| &*inputs.request.name));
+        // Other names than those of the document lead to no group, as clients choose them.
+        if let Some((name, recipe)) = name.and_then(|name| Some((name, live.routing.alias(name)?)))
+        {
+            group.alias = live.routing.entry(name).map(Arc::from);
+            group.recipe = recipe.name().into();
+        }
+        add_unasked(app, group, head.refused);
     }
 
     /// Corrects later estimates by the usage of this call.
@@ -50,18 +70,19 @@ impl CallAccount {
 
     /// Adds usage and cost to the payer's sums.
     fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
-        let (user, key) = self.payer.clone();
         let decision = head.decision.as_ref();
         let key = UsageKey {
-            at: usage_interval_start(head.created_at),
-            user,
-            key,
             model: outcome.target().map(|target| target.entry().name.clone()),
             alias: decision.and_then(|decision| decision.alias.clone()),
             recipe: decision.map(|decision| Arc::clone(&decision.recipe)).unwrap_or_default(),
             rule: decision.and_then(|decision| decision.rule.clone()),
             replay: head.replay_of.is_some(),
+            ..group_of(self.payer.clone(), head.created_at)
         };
+        let failed = head.state == CaptureState::Failed;
+        if !key.replay {
+            app.metrics.call(if failed { "failed" } else { "answered" });
+        }
         let (used, cost) = (outcome.usage.clone().unwrap_or_default(), outcome.cost_usd());
         let is_timed = outcome.is_good() && outcome.failure.is_none() && head.replay_of.is_none();
         let took = Duration::from_millis(head.total_ms);
@@ -74,12 +95,43 @@ impl CallAccount {
             nano: cost.map_or(0, nano_usd),
             priced: u64::from(cost.is_some()),
             unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
-            errors: u64::from(head.state == CaptureState::Failed),
+            errors: u64::from(failed),
             took: if is_timed { LatencyCounts::one(took) } else { LatencyCounts::default() },
             first_token: ttft.filter(|_| is_timed).map(LatencyCounts::one).unwrap_or_default(),
             ..UsageSums::default()
         };
         app.limits.used(key, &sums);
+    }
+}
+
+/// Adds a call for which no provider was asked. Without a reason the gateway itself failed.
+pub(super) fn add_unasked(app: &App, key: UsageKey, refused: Option<RefusalReason>) {
+    let mut sums = UsageSums { requests: 1, ..UsageSums::default() };
+    let (outcome, sum) = match refused {
+        None => ("failed", &mut sums.errors),
+        Some(RefusalReason::Limit) => ("refused_limit", &mut sums.refused_limit),
+        Some(RefusalReason::Target) => ("refused_target", &mut sums.refused_target),
+        Some(RefusalReason::Model) => ("refused_model", &mut sums.refused_model),
+        Some(RefusalReason::Request) => ("refused_request", &mut sums.refused_request),
+    };
+    *sum = 1;
+    if !key.replay {
+        app.metrics.call(outcome);
+    }
+    app.limits.used(key, &sums);
+}
+
+/// The group of a payer's calls that have no decision.
+pub(super) fn group_of((user, key): Payer, at: Timestamp) -> UsageKey {
+    UsageKey {
+        at: usage_interval_start(at),
+        user,
+        key,
+        model: None,
+        alias: None,
+        recipe: Arc::default(),
+        rule: None,
+        replay: false,
     }
 }
 

@@ -65,11 +65,13 @@ impl Admission {
             has_lease(app)?;
         }
         let principal = if open { Principal::Anonymous } else { identify(app, exchange, session)? };
+        exchange.principal(&principal);
         let (route, params) = match found {
             RouteMatch::Route(route, params) => (route, params),
             RouteMatch::WrongMethod(error) => return Err(error),
             RouteMatch::Unknown => return Err(unknown_path(exchange)),
         };
+        exchange.is_uncounted = matches!(route.responder, Responder::Inference(_));
         if !auth::has_explicit_credential(headers, exchange.surface) {
             // A browser sends a cookie, or nothing, by itself: neither proves who wrote the
             // request.

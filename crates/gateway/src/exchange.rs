@@ -9,11 +9,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 use pingora::protocols::http::ServerSession;
 
-use super::{answers, framing};
+use super::{accounting, answers, framing};
 use rerouter_access::auth::Principal;
 use rerouter_access::auth::signature::Signed;
-use rerouter_base::error::Error;
-use rerouter_base::id::{NodeId, RequestId};
+use rerouter_base::error::{Error, RefusalReason};
+use rerouter_base::id::{NodeId, RequestId, UserId};
 use rerouter_base::interface::Surface;
 use rerouter_base::log::AccessLine;
 use rerouter_base::trace_context::TraceContext;
@@ -49,6 +49,10 @@ pub(super) struct HttpExchange {
     /// Set if the caller is unknown and the connection has only a reserve slot: an unread body is
     /// not drained.
     pub(super) skip_drain: bool,
+    /// Set for a call of inference by a known caller until it is in the sums of usage.
+    pub(super) is_uncounted: bool,
+    /// Why the request is refused, if it is.
+    refusal: Option<RefusalReason>,
     /// A panic on a blocking thread ended the request.
     panicked: bool,
 }
@@ -110,6 +114,8 @@ impl HttpExchange {
             signed: None,
             page: None,
             skip_drain: false,
+            is_uncounted: false,
+            refusal: None,
             panicked: false,
         }
     }
@@ -126,6 +132,7 @@ impl HttpExchange {
         self.line.error = Some(word.to_string());
         self.line.cause = error.cause().map(str::to_string);
         self.panicked |= error.is_panic();
+        self.refusal = error.refusal();
         if error.status().is_server_error() {
             let cause = error.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
             log::warn!(
@@ -153,6 +160,11 @@ impl HttpExchange {
         self.line.interface = self.surface.interface().as_str();
         if self.panicked {
             app.metrics.panic();
+        }
+        if self.is_uncounted {
+            let user = self.line.user.clone().unwrap_or_else(UserId::admin);
+            let group = accounting::group_of((user, self.line.key.clone()), self.at);
+            accounting::add_unasked(app, group, self.refusal);
         }
         app.metrics.request(self.surface.interface().as_str(), self.route, status, took);
         if !app.access_log.line(self.line) && app.access_log.is_on() {

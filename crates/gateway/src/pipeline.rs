@@ -105,7 +105,6 @@ impl Pipeline {
         // If the framing is in doubt, nothing after this head can be trusted.
         framing::check(session.req_header(), raw.as_deref()).map_err(RequestRefusal::unframed)?;
         let admitted = self.admit(session, exchange).await?;
-        exchange.principal(admitted.principal());
         if standby {
             exchange.skip_drain = !admitted.is_known();
             if !admitted.fits_reserve(session.is_body_empty()) {

@@ -13,7 +13,7 @@ use super::failure::AttemptFailure;
 use super::outcome::Outcome;
 use super::respond;
 use rerouter_access::auth::{CaptureLevel, Principal};
-use rerouter_base::error::Error;
+use rerouter_base::error::{Error, RefusalReason};
 use rerouter_base::id::{RequestId, UserId};
 use rerouter_base::trace_context::TraceContext;
 use rerouter_captures::capture::pending::PendingCapture;
@@ -195,7 +195,19 @@ impl Record {
         exchange: &mut HttpExchange,
         error: &Error,
     ) -> Response<Bytes> {
-        self.head.state = CaptureState::Refused;
+        self.head.set_refused(error.refusal());
+        self.head.state = match self.head.refused {
+            Some(_) => CaptureState::Refused,
+            None => CaptureState::Failed,
+        };
+        if self.head.refused == Some(RefusalReason::Limit) {
+            // The bodies of what a limit refuses would push out the captures of everyone.
+            self.head.request_captured = false;
+            let (user, key) = &self.account.payer;
+            self.coming.take_if(|_| !app.limits.keeps_refusal(user, key.as_ref(), app.clock.now()));
+        }
+        exchange.is_uncounted = false;
+        self.account.add_unasked(app, &self.head);
         self.head.status = error.status().as_u16();
         self.head.error = Some(format!("{}: {}", error.kind().row().word, error.detail()));
         self.head.total_ms = millis(self.began.elapsed());
@@ -219,6 +231,7 @@ impl Record {
         added: Bytes,
     ) {
         self.note_outcome(&outcome, status, !added.is_empty());
+        exchange.is_uncounted = false;
         let head = &self.head;
         let line = &mut exchange.line;
         line.state = Some(head.state.as_str());

@@ -22,7 +22,7 @@ use super::reroute_answer::{answer, envelope};
 use rerouter_access::auth::{CaptureLevel, Principal};
 use rerouter_access::limits::LimitPermit;
 use rerouter_base::body_memory::{BodyClass, Held};
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Kind, RefusalReason, Result};
 use rerouter_base::id::{RequestId, UserId};
 use rerouter_captures::capture::pending::PendingCapture;
 use rerouter_captures::capture::record::{self, Capture, Head};
@@ -258,6 +258,7 @@ pub(super) fn no_target(error: Error, model: &str) -> Error {
     match error.kind() {
         Kind::ModelNotFound => {
             Error::new(Kind::NoTarget, format!("The current document has no `{model}`."))
+                .refusing(RefusalReason::Model)
         }
         _ => error,
     }

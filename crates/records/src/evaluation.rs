@@ -79,15 +79,23 @@ pub struct EvaluationRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     pub evaluated: u64,
-    /// Captures whose first target changes.
+    /// Captures that had a target before and whose first target changes.
     pub changed: u64,
     /// Captures that had a target before and have none now.
     pub unroutable: u64,
+    /// Captures that had no target before and have one now. What a request that was refused would
+    /// cost there is unknown: it is in no sum of costs.
+    #[serde(default)]
+    pub newly_routed: u64,
     /// Captures that had a target before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routed_before: Option<u64>,
     /// Captures without a target both before and now.
     pub unroutable_before: u64,
+    /// Captures of requests that a limit refused: it would refuse them under any document. They are
+    /// not among `evaluated`, and no more than one a second of each key is captured.
+    #[serde(default)]
+    pub refused_by_limits: u64,
     pub rule_changed: u64,
     pub plan_changed: u64,
     pub by_change: Vec<ChangeRecord>,
@@ -117,7 +125,7 @@ pub struct ChangeRecord {
     /// The same with `after_cold` of the cost.
     #[serde(default)]
     pub cost_delta_cold_usd: Option<f64>,
-    /// Captures whose change in cost is unknown.
+    /// Captures whose change in cost is unknown, without those of refused requests.
     pub unpriced: u64,
     pub reasons: Vec<ReasonCount>,
     pub examples: Vec<RequestId>,

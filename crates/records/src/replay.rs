@@ -12,6 +12,7 @@ use crate::conversation::Conversation;
 use crate::explanation::Explanation;
 use crate::inference::ChatCompletion;
 use crate::page::{ListObject, PAGE_MAX, object, page_default};
+use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_dialect::usage::Usage;
 use rerouter_routing::{Decision, Inputs, PlanEntry};
@@ -138,6 +139,9 @@ pub struct ReplayBase {
     pub key: Option<KeyId>,
     pub user: UserId,
     pub agent: Option<String>,
+    /// Why the gateway refused the request; null for others, and for those of earlier versions.
+    #[serde(default)]
+    pub refused: Option<RefusalReason>,
     /// The target that answered.
     pub served: Option<PlanEntry>,
     pub status: u16,
@@ -331,6 +335,8 @@ pub struct ReplayQuery {
     pub status: Option<String>,
     /// How the request ended.
     pub state: Option<CaptureState>,
+    /// Only requests that the gateway refused for this reason.
+    pub refused: Option<RefusalReason>,
     /// Id of the calling key.
     pub key: Option<String>,
     /// Id of a capture: lists its replays.

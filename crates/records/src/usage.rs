@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Time;
 use crate::page::{ListObject, object};
+use rerouter_base::error::RefusalReason;
 use rerouter_base::money::dollars;
 use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_store::{UsageInterval, UsageOrder, UsageSums};
@@ -81,9 +82,13 @@ pub struct UsageRecord {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "UsageSums")]
 pub struct UsageTotals {
+    /// All requests: those that were answered, that failed and that were refused.
     pub requests: u64,
     /// Requests that failed: no target answered, or the answer was an error, 429 or broke off.
     pub errors: u64,
+    /// Requests that the gateway refused; they cost nothing.
+    #[serde(default)]
+    pub refused: RefusalCounts,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub total_tokens: u64,
@@ -99,11 +104,48 @@ pub struct UsageTotals {
     pub unknown_usage: u64,
 }
 
+/// Refused requests by the reason.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct RefusalCounts {
+    /// A limit of the key or the user.
+    pub limit: u64,
+    /// No target could take them.
+    pub target: u64,
+    /// The routing document does not know the model.
+    pub model: u64,
+    /// What they ask for, or how they are written.
+    pub request: u64,
+}
+
+impl RefusalCounts {
+    /// The count of each reason.
+    pub fn each(self) -> [(RefusalReason, u64); 4] {
+        RefusalReason::ALL.map(|reason| match reason {
+            RefusalReason::Limit => (reason, self.limit),
+            RefusalReason::Target => (reason, self.target),
+            RefusalReason::Model => (reason, self.model),
+            RefusalReason::Request => (reason, self.request),
+        })
+    }
+
+    /// All refused requests.
+    pub fn all(self) -> u64 {
+        self.each().iter().map(|(_, count)| count).sum()
+    }
+}
+
 impl From<&UsageSums> for UsageTotals {
     fn from(sums: &UsageSums) -> Self {
         UsageTotals {
             requests: sums.requests,
             errors: sums.errors,
+            refused: RefusalCounts {
+                limit: sums.refused_limit,
+                target: sums.refused_target,
+                model: sums.refused_model,
+                request: sums.refused_request,
+            },
             prompt_tokens: sums.prompt_tokens,
             completion_tokens: sums.completion_tokens,
             total_tokens: sums.prompt_tokens.saturating_add(sums.completion_tokens),

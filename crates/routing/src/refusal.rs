@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::decision::Candidate;
 use super::inputs::RefusedFeature;
 use super::name_patterns::MODEL_NAME_BYTES;
-use rerouter_base::error::{Error, Kind};
+use rerouter_base::error::{Error, Kind, RefusalReason};
 
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +48,7 @@ impl From<RoutingRefusal> for Error {
             }
             RoutingRefusal::NoTarget { candidates, retry_after, too_long, untranslatable } => {
                 no_target(&candidates, retry_after, too_long, untranslatable)
+                    .refusing(RefusalReason::Target)
             }
         }
     }

@@ -38,6 +38,7 @@ mod ledger;
 mod pending;
 pub mod rate;
 mod refusal;
+mod refused_heads;
 mod remaining;
 mod reserve;
 mod write_queue;
@@ -50,7 +51,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use rerouter_base::error::Error;
-use rerouter_base::id::Random;
+use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{COUNTS, Counted};
 
@@ -64,6 +65,7 @@ use budget::{BudgetRefusal, OwnSpend};
 use counters::{KnownBudgets, SubjectCounters, SubjectEntry, SubjectHold, lock, signed};
 use pending::Pending;
 use refusal::{LimitHit, unpaid};
+use refused_heads::RefusedHeads;
 use write_queue::WriteQueue;
 
 /// The counters of all keys and users.
@@ -94,6 +96,7 @@ pub struct Limiter {
     /// Held while usage is written.
     keeping: tokio::sync::Mutex<()>,
     queue: Arc<WriteQueue>,
+    refused_heads: RefusedHeads,
     /// Whether no request may spend a budget any more.
     stopped: AtomicBool,
     /// Whether the last sums of this process are written.
@@ -120,6 +123,7 @@ impl Default for Limiter {
             writing: tokio::sync::Mutex::default(),
             keeping: tokio::sync::Mutex::default(),
             queue: Arc::default(),
+            refused_heads: RefusedHeads::default(),
             stopped: AtomicBool::default(),
             closed: AtomicBool::default(),
             failing: AtomicBool::default(),
@@ -271,6 +275,11 @@ impl Limiter {
             })
         };
         Arc::clone(self.counted.entry(subject.clone()).or_insert_with(new).value())
+    }
+
+    /// Whether a refusal by a limit is to be captured: the first one of its caller in a second.
+    pub fn keeps_refusal(&self, user: &UserId, key: Option<&KeyId>, now: Timestamp) -> bool {
+        self.refused_heads.is_first(user, key, now)
     }
 
     fn is_shared(&self) -> bool {

@@ -100,6 +100,11 @@ metrics! {
         connections_refused: IntCounterVec = "connections_refused_total" ["reason"];
         /// Credentials refused.
         auth_failures: IntCounterVec = "auth_failures_total" ["interface", "reason"];
+        /// Inference calls by outcome, without reroutes: `answered` (also if the client left),
+        /// `failed`, or what the gateway refused: `refused_limit` by a limit of a key or user,
+        /// `refused_target` for want of a target, `refused_model` if the document does not know
+        /// the model, `refused_request` for what it asks or how it is written.
+        calls: IntCounterVec = "calls_total" ["outcome"];
         /// Calls refused by a limit of a key or user: `rate` or `budget`.
         limit_refusals: IntCounterVec = "limit_refusals_total" ["limit"];
         /// Shadow requests by outcome: `completed`, `failed`, `aborted`, `dropped`, `ineligible`.

@@ -51,6 +51,7 @@ impl Head {
                 provider: served.provider.clone(),
                 model: served.model.clone(),
             }),
+            refused: self.refused,
             status: self.status,
             stream: self.stream,
             usage: self.usage.clone(),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::record::{Bodies, Capture, CaptureState, Head, Served};
-use rerouter_base::error::Kind;
+use rerouter_base::error::{Kind, RefusalReason};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::usage::Usage;
@@ -43,6 +43,8 @@ struct ExportedCapture {
     response: CapturedResponse,
     redacted: bool,
     error: Option<String>,
+    #[serde(default)]
+    refused: Option<RefusalReason>,
 }
 
 fn headers(shown: &Map<String, Value>) -> Vec<(String, String)> {
@@ -128,6 +130,7 @@ impl Capture {
             (None, false) => Head::FIRST,
         };
         head.set_usage(exported.usage);
+        head.set_refused(exported.refused);
         Ok(Capture { head, bodies: Bodies { request: request.unwrap_or_default(), response } })
     }
 }

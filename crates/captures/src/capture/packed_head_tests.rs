@@ -10,6 +10,7 @@ use crate::capture::fixtures::capture;
 use crate::capture::packed_capture::{PackedCapture, packed_head};
 use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::Capture;
+use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::trace_context::TraceId;
 use rerouter_routing::{AgentRef, BreakerState, NodeFacts, TargetHealth};
@@ -47,9 +48,17 @@ fn another_form_is_not_read() {
 }
 
 #[test]
-fn heads_of_before_traces_are_read() {
+fn heads_of_before_traces_and_refusals_are_read() {
     let mut head = some().head;
     let before = packed_head(&head).unwrap();
+    for refused in RefusalReason::ALL {
+        for trace in ["", "4bf92f3577b34da6a3ce929d0e0e4736"] {
+            let head =
+                Head { refused: Some(refused), trace_id: TraceId::parse(trace), ..head.clone() };
+            let packed = packed_head(&head).unwrap();
+            assert_eq!(PackedHead::split(&packed).unwrap().read().unwrap(), head);
+        }
+    }
     head.trace_id = TraceId::parse("4bf92f3577b34da6a3ce929d0e0e4736");
     let packed = packed_head(&head).unwrap();
     assert_eq!(packed.len(), before.len() + 16, "without a trace there are no more bytes");

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::record::{Attempt, CaptureState, Head, Served};
+use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::trace_context::TraceId;
 use rerouter_base::usage_kind::UsageCounts;
@@ -160,8 +161,8 @@ impl<T: Pack> Pack for Option<T> {
     }
 }
 
-/// The last field of a head. A head without a trace ends before it, like heads that were written
-/// before the field existed.
+/// The last field that every head has. A head without a trace ends before it, like heads that were
+/// written before the field existed.
 impl Pack for Option<TraceId> {
     fn put(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
@@ -173,6 +174,15 @@ impl Pack for Option<TraceId> {
         };
         *from = rest;
         TraceId::from_bytes(*bytes).map(Some)
+    }
+}
+
+/// [`put_head`] puts it behind the head.
+impl Pack for Option<RefusalReason> {
+    fn put(&self, _: &mut Vec<u8>) {}
+
+    fn take(_: &mut &[u8]) -> Option<Self> {
+        Some(None)
     }
 }
 
@@ -277,7 +287,7 @@ structures! {
         request_headers response_headers response_stream inputs decision routing_us attempts
         served usage cost_usd ttft_ms total_ms request_captured request_truncated
         response_truncated redacted request_whole response_assembled replay_of replayed_by
-        shadow_of error imported trace_id
+        shadow_of error imported trace_id refused
     }
 }
 
@@ -304,16 +314,22 @@ impl Pack for Usage {
     }
 }
 
-/// The trace id of a head that has none, but is followed by the kinds of its usage.
+/// The trace id of a head that has none, but is followed by more.
 const NO_TRACE: [u8; 16] = [0xff; 16];
 
-/// Puts a head, and behind it what its usage has of further kinds.
+/// Puts a head, and behind it what few heads have: why the request was refused, and further kinds
+/// of usage.
 pub(super) fn put_head(head: &Head, out: &mut Vec<u8>) {
     head.put(out);
-    let Some(usage) = head.usage.as_ref().filter(|usage| usage.has_kinds()) else { return };
+    let usage = head.usage.as_ref().filter(|usage| usage.has_kinds());
+    if head.refused.is_none() && usage.is_none() {
+        return;
+    }
     if head.trace_id.is_none() {
         out.extend_from_slice(&NO_TRACE);
     }
+    out.push(head.refused.map_or(0, |reason| reason as u8 + 1));
+    let Some(usage) = usage else { return };
     Vec::from(usage.counts.all()).put(out);
     usage.extra.cost_usd.put(out);
     usage.extra.modes.put(out);
@@ -324,6 +340,10 @@ pub(super) fn put_head(head: &Head, out: &mut Vec<u8>) {
 pub(super) fn take_head(from: &mut &[u8]) -> Option<Head> {
     let mut head = Head::take(from)?;
     head.trace_id = head.trace_id.filter(|id| id.to_bytes() != NO_TRACE);
+    let Some((reason, rest)) = from.split_first() else { return Some(head) };
+    *from = rest;
+    head.refused =
+        RefusalReason::ALL.into_iter().find(|known| Some(*known as u8) == reason.checked_sub(1));
     let Some(usage) = head.usage.as_mut().filter(|_| !from.is_empty()) else { return Some(head) };
     // A head of another build may have fewer kinds, or more.
     let mut counts = UsageCounts::default().all();

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use rerouter_base::error::{Error, Kind};
+use rerouter_base::error::{Error, Kind, RefusalReason};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::endpoint::Endpoint;
@@ -71,6 +71,9 @@ pub struct Head {
     /// The trace of the call, if traces are exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
+    /// Why the gateway refused the request; earlier versions did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusalReason>,
 }
 
 /// Both bodies, as the client sent and received them.
@@ -111,7 +114,8 @@ impl Head {
     /// The version of heads with an `agent`: version 2 would replay only the client's part of the
     /// request.
     pub const AGENT: u32 = 3;
-    /// The version of heads with further kinds of usage: version 3 would price them as others.
+    /// The version of heads with further kinds of usage, which version 3 would price as others, or
+    /// with the reason of a refusal.
     pub const KINDS: u32 = 4;
 
     /// An empty head, for the caller to fill in.
@@ -153,6 +157,7 @@ impl Head {
             error: None,
             imported: false,
             trace_id: None,
+            refused: None,
         }
     }
 
@@ -162,6 +167,14 @@ impl Head {
             self.version = self.version.max(Self::KINDS);
         }
         self.usage = usage;
+    }
+
+    /// Sets why the gateway refused the request.
+    pub fn set_refused(&mut self, refused: Option<RefusalReason>) {
+        if refused.is_some() {
+            self.version = self.version.max(Self::KINDS);
+        }
+        self.refused = refused;
     }
 
     /// The owner, and the key that authenticated the request.

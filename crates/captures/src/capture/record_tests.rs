@@ -17,7 +17,8 @@ fn the_summary_is_the_contract_s() {
             "provider": "openai", "model": "gpt-5", "recipe": "balanced", "rule": "default",
             "revision": "9f2c41d07a1b", "left_out": [],
         },
-        "served": {"provider": "demo", "model": "echo"}, "status": 200, "stream": false,
+        "refused": null, "served": {"provider": "demo", "model": "echo"}, "status": 200,
+        "stream": false,
         "usage": {
             "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "cached_tokens": null,
             "estimated": false,

@@ -72,6 +72,7 @@ pub(super) fn render(report: &EvaluationRecord) -> String {
 fn summary(report: &EvaluationRecord) -> String {
     let EvaluationRecord { evaluated, changed, rule_changed, plan_changed, unroutable, .. } =
         report;
+    let newly_routed = report.newly_routed;
     let baseline = match report.baseline.as_deref().and_then(Baseline::parse) {
         Some(Baseline::Current) => "the live document",
         _ => "the recorded decisions",
@@ -79,7 +80,8 @@ fn summary(report: &EvaluationRecord) -> String {
     format!(
         "{evaluated} captures decided by {}, compared with {baseline}\n\
          {changed} changed ({}): {rule_changed} by another rule, {plan_changed} by another plan; \
-         {unroutable} unroutable\n",
+         {unroutable} unroutable\n\
+         {newly_routed} that found no target before find one: what they cost is unknown\n",
         report.revision.as_deref().unwrap_or("-"),
         percent(changed_share(report)),
     )
@@ -144,13 +146,14 @@ fn costs(report: &EvaluationRecord) -> String {
 
 /// Captures that say less, or nothing.
 fn left_out(report: &EvaluationRecord) -> String {
-    let EvaluationRecord { inexact, assumed, skipped, .. } = report;
+    let EvaluationRecord { inexact, assumed, refused_by_limits, skipped, .. } = report;
     let [replays, shadows, undecided, version, redacted] =
         ["replays", "shadows", "undecided", "version", "redacted"]
             .map(|why| skipped.get(why).copied().unwrap_or_default());
     let mut out = format!(
         "{inexact} inexact, {assumed} assumed; left out: {replays} replays, {shadows} shadows, \
-         {undecided} undecided, {version} of another version, {redacted} redacted\n"
+         {undecided} undecided, {refused_by_limits} refused by limits, \
+         {version} of another version, {redacted} redacted\n"
     );
     if let Some(count) = report.unreadable.filter(|count| *count > 0) {
         out.push_str(&format!("{count} captures cannot be read: not counted\n"));

@@ -10,6 +10,7 @@ use crate::call::PageCall;
 use crate::links::with_query;
 use crate::pieces::field;
 use rerouter_base::clock::rfc3339;
+use rerouter_base::error::RefusalReason;
 use rerouter_records::replay::ReplayQuery;
 use rerouter_records::schema::names;
 
@@ -26,12 +27,16 @@ const SPANS: [(&str, &str, u64); 4] = [
 ];
 /// An option of the form: its value, its label, and the API's parameter and value for it.
 type Choice = (&'static str, &'static str, &'static str, &'static str);
-const OUTCOMES: [Choice; 5] = [
+const OUTCOMES: [Choice; 9] = [
     ("errors", "errors (4xx, 5xx)", "status", "4xx,5xx"),
     ("completed", "completed", "state", "completed"),
     ("failed", "failed", "state", "failed"),
     ("aborted", "aborted by the client", "state", "aborted"),
     ("refused", "refused by the gateway", "state", "refused"),
+    ("limit", "refused by a limit", "refused", "limit"),
+    ("target", "refused: no target", "refused", "target"),
+    ("model", "refused: unknown model", "refused", "model"),
+    ("request", "refused for what it asks", "refused", "request"),
 ];
 const KINDS: [Choice; 3] = [
     ("requests", "without replays", "replay", "false"),
@@ -76,9 +81,10 @@ impl ListFilters {
 
     /// Whether the index of captures answers this query alone, which makes the query cheap.
     pub(super) fn asks_index(&self) -> bool {
-        let searched = ["streamed", "stream", "replay"];
+        let searched = ["streamed", "stream", "replay", "refused"];
         searched.iter().all(|name| self.get(name).is_empty())
             && !matches!(self.get("kind"), "requests" | "replays")
+            && RefusalReason::parse(self.get("outcome")).is_none()
     }
 
     /// The path and query of the API for these filters.
@@ -235,6 +241,7 @@ mod tests {
             (&[("alias", "a&b"), ("outcome", "errors")], "&status=4xx%2C5xx&alias=a%26b"),
             (&[("status", "429"), ("outcome", "errors")], "&status=429"),
             (&[("outcome", "failed"), ("kind", "replays")], "&state=failed&replay=true"),
+            (&[("outcome", "model")], "&refused=model"),
             (&[("span", "1h")], "&since=2025-11-24T15%3A00%3A00.000000Z"),
             (&[("from", "2025-11-24T15:00")], "&since=2025-11-24T15%3A00%3A00Z"),
             (&[("to", "nonsense")], "&until=nonsense"),

@@ -6,8 +6,9 @@ use maud::{Markup, html};
 use super::concerns::Concerns;
 use super::present::{Present, state, target_id};
 use crate::links::with_query;
-use crate::pieces::{badge, count, time};
+use crate::pieces::{badge, count, some, time};
 use rerouter_base::bounds;
+use rerouter_base::error::RefusalReason;
 use rerouter_base::url::encode;
 use rerouter_records::gateway::{GatewayRecord, GatewayState};
 use rerouter_records::key::KeyRecord;
@@ -53,6 +54,7 @@ pub(super) fn findings(present: &Present, concerns: &Concerns, now: Timestamp) -
         .chain(status.and_then(captures))
         .chain(status.and_then(disk))
         .chain(certificates.filter_map(|one| certificate(one, now)))
+        .chain(concerns.refused.each().into_iter().filter_map(refused))
         .chain(concerns.short.iter().filter_map(short_budget))
         .chain(concerns.expiring.iter().filter_map(expiring))
         .chain(concerns.unused.iter().map(unused))
@@ -111,6 +113,25 @@ fn of_target(provider: &str, target: &ProviderTarget) -> Option<Concern> {
         (format!("#{}", target_id(provider, model)), with_query("/console/captures", &meant));
     let finding = Concern::new(kind == "bad", says, "Its state", row);
     Some(finding.and("Requests meant for it", captures).and("Routing", "/console/routing"))
+}
+
+/// Requests that were refused in the last hour.
+fn refused((reason, requests): (RefusalReason, u64)) -> Option<Concern> {
+    let why = match reason {
+        RefusalReason::Limit => "by limits of keys or users",
+        RefusalReason::Target => "because no target could take them",
+        RefusalReason::Model => "because the routing document does not know their model",
+        RefusalReason::Request => "for what they ask for, or how they are written",
+    };
+    let says = html! { (some(requests, "request")) " of the last hour: refused " (why) "." };
+    let shown = [("span", "1h"), ("outcome", reason.as_str())];
+    let captures = with_query("/console/captures", &shown);
+    let finding = Concern::new(reason == RefusalReason::Target, says, "Captures", captures);
+    (requests > 0).then(|| match reason {
+        RefusalReason::Target | RefusalReason::Model => finding.and("Routing", "/console/routing"),
+        RefusalReason::Limit => finding.and("Keys", "/console/keys"),
+        RefusalReason::Request => finding,
+    })
 }
 
 fn of_node(node: &NodeRecord) -> Option<Concern> {

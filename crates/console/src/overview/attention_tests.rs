@@ -6,6 +6,7 @@ use super::*;
 use crate::fixtures::record;
 use rerouter_base::clock::fixtures::at;
 use rerouter_records::status::ProviderStatus;
+use rerouter_records::usage::RefusalCounts;
 
 fn found(present: &Present, concerns: &Concerns) -> Vec<(bool, String)> {
     findings(present, concerns, at(0))
@@ -108,6 +109,8 @@ fn each_finding_has_its_place() {
     let targets = [
         json!({"model": "m/1", "breaker": "open", "retry_at": SOON, "errors_1m": 4}),
         json!({"model": "m2", "retry_at": SOON}),
+        json!({"model": "m3", "requests_1m": 14, "errors_1m": 6}),
+        json!({"model": "m4", "requests_1m": 14, "errors_1m": 2}),
     ];
     let present = Present {
         status: Some(status(bad)),
@@ -120,6 +123,7 @@ fn each_finding_has_its_place() {
         expiring: vec![key("ends")],
         unused: vec![key("idle")],
         short: vec![key("short")],
+        refused: RefusalCounts { limit: 4, target: 3, model: 2, request: 0 },
     };
     let found = found(&present, &concerns);
     let (urgent, later): (Vec<_>, Vec<_>) = found.iter().partition(|(urgent, _)| *urgent);
@@ -129,6 +133,10 @@ fn each_finding_has_its_place() {
         (&urgent, "breaker open", "#target-a%2Fm%2F1"),
         (&urgent, "breaker open", "decided_provider=a&decided_model=m%2F1"),
         (&later, "cools down", "#target-a%2Fm2"),
+        (&later, "m3</strong>: failing, 43 %. 6 of 14", "#target-a%2Fm3"),
+        (&urgent, "3 requests of the last hour", "/console/captures?span=1h&outcome=target"),
+        (&later, "4 requests of the last hour", "/console/captures?span=1h&outcome=limit"),
+        (&later, "2 requests of the last hour", "/console/captures?span=1h&outcome=model"),
         (&urgent, "is silent", "/console/nodes/node_1"),
         (&urgent, "lease", "/console/gateways"),
         (&later, "3 captures were dropped", "/console/captures"),
@@ -142,6 +150,6 @@ fn each_finding_has_its_place() {
         let there = among.iter().any(|(_, text)| text.contains(says) && text.contains(href));
         assert!(there, "{says} {href}: {found:#?}");
     }
-    assert_eq!(found.len(), 13);
+    assert_eq!(found.len(), 17);
     assert!(found.is_sorted_by_key(|(urgent, _)| !urgent));
 }

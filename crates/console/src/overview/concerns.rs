@@ -1,13 +1,15 @@
-//! Keys that need attention, among those that the caller may see.
+//! Keys and refusals that need attention, among those that the caller may see.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::view::{Dimension, Range, View};
 use crate::call::PageCall;
 use rerouter_base::url::encode;
 use rerouter_records::key::KeyRecord;
 use rerouter_records::page::Page;
+use rerouter_records::usage::{RefusalCounts, UsageList};
 
 /// Most keys listed for each reason.
 const NAMED: usize = 5;
@@ -25,6 +27,8 @@ pub(super) struct Concerns {
     pub(super) unused: Vec<KeyRecord>,
     /// Keys that have used most of a budget, with their `usage`.
     pub(super) short: Vec<KeyRecord>,
+    /// What was refused in the last hour.
+    pub(super) refused: RefusalCounts,
 }
 
 impl Concerns {
@@ -39,16 +43,21 @@ impl Concerns {
         let soon = format!("expires_before={}", now.checked_add(EXPIRES).unwrap_or(now));
         let long = now.checked_sub(UNUSED).unwrap_or(Timestamp::UNIX_EPOCH);
         let (unused, short) = (format!("unused_since={long}"), format!("budget_used={BUDGET}"));
-        let (of_router, of_pin, unused, short) = futures::join!(
+        let hour = View { range: Range::Hour, by: Dimension::Recipe, only: None };
+        let usage = hour.usage(&Range::Hour.times(now), Range::Hour.interval());
+        let (of_router, of_pin, unused, short, usage) = futures::join!(
             keys("/v1/router/keys", &soon),
             keys("/v1/apikeys", &soon),
             keys("/v1/router/keys", &unused),
             keys("/v1/router/keys", &short),
+            call.read::<UsageList>(&usage),
         );
         let with_usage = short.iter().map(async |key| {
             call.read(&format!("/v1/router/keys/{}", encode(key.id.as_str()))).await.ok()
         });
         let short = futures::future::join_all(with_usage).await.into_iter().flatten().collect();
-        Concerns { expiring: [of_router, of_pin].concat(), unused, short }
+        let total = usage.ok().and_then(|usage| usage.data.into_iter().next()).unwrap_or_default();
+        let refused = total.sums.refused;
+        Concerns { expiring: [of_router, of_pin].concat(), unused, short, refused }
     }
 }

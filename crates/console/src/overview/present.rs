@@ -1,5 +1,7 @@
 //! The state of this gateway, its targets, nodes and other gateways, for those who may see it.
 
+use std::borrow::Cow;
+
 use maud::{Markup, html};
 
 use crate::call::PageCall;
@@ -12,6 +14,11 @@ use rerouter_records::status::{Activity, GatewayStatus, ProviderStatus, Provider
 
 /// Query for the longest page of a list in the API. Further entries are not read.
 const MOST: &[(&str, &str)] = &[("limit", "100")];
+
+/// A target is not failing if fewer attempts of a minute failed: one may fail by chance.
+const FAILED: u64 = 2;
+/// A target is failing if one of so many attempts failed: clients notice that.
+const FAILED_OF: u64 = 5;
 
 /// The state that admins see. A part that could not be read is empty.
 #[derive(Default)]
@@ -161,7 +168,7 @@ fn line(provider: &str, ProviderTarget { model, activity, .. }: &ProviderTarget)
         tr id=(target_id(provider, model)) {
             th scope="row" { (provider) "/" (model) }
             td {
-                (badge(kind, word))
+                (badge(kind, &word))
                 @if let Some(at) = activity.retry_at { " until " (time(&at.to_string())) }
             }
             td.num {
@@ -174,12 +181,18 @@ fn line(provider: &str, ProviderTarget { model, activity, .. }: &ProviderTarget)
     }
 }
 
-/// The kind of badge for a target's state, and a word for the state.
-pub(super) fn state(activity: &Activity) -> (&'static str, &'static str) {
+/// The kind of badge for a target's state, and words for the state.
+pub(super) fn state(activity: &Activity) -> (&'static str, Cow<'static, str>) {
+    let Activity { errors_1m: failed, requests_1m: all, .. } = *activity;
+    let is_failing = failed >= FAILED && failed.saturating_mul(FAILED_OF) >= all;
     match (activity.breaker.as_str(), activity.retry_at) {
-        ("open", _) => ("bad", "breaker open"),
-        ("half_open", _) => ("warn", "breaker half open"),
-        (_, Some(_)) => ("warn", "cools down"),
-        _ => ("ok", "ready"),
+        ("open", _) => ("bad", "breaker open".into()),
+        ("half_open", _) => ("warn", "breaker half open".into()),
+        (_, Some(_)) => ("warn", "cools down".into()),
+        _ if is_failing => {
+            let share = failed as f64 / all.max(1) as f64 * 100.0;
+            ("warn", format!("failing, {share:.0} %").into())
+        }
+        _ => ("ok", "ready".into()),
     }
 }

@@ -64,7 +64,8 @@ fn tab(to: &View, now: &View, label: &str) -> Markup {
 fn numbers(total: &UsageRecord) -> Markup {
     let sums = &total.sums;
     let [latency, first_token] = [total.latency_ms, total.first_token_ms].map(quantiles);
-    let share = sums.errors as f64 / sums.requests.max(1) as f64 * 100.0;
+    let bad = sums.errors.saturating_add(sums.refused.all());
+    let share = bad as f64 / sums.requests.max(1) as f64 * 100.0;
     let cost = sums.cost_usd.map_or_else(|| "unknown".to_owned(), money);
     html! {
         div.grid.overview-numbers {
@@ -73,9 +74,16 @@ fn numbers(total: &UsageRecord) -> Markup {
                 @if replays == 1 { "1 reroute beside them" }
                 @else if replays > 1 { (count(replays)) " reroutes beside them" }
             }))
-            (stat("errors", "Errors", &count(sums.errors), &html! {
-                (format!("{share:.1} %")) "; without what was "
-                a href="/console/captures?outcome=refused" { "refused at once" }
+            (stat("errors", "Errors", &count(bad), &html! {
+                (format!("{share:.1} %"))
+                @for (name, word, count_of) in UNANSWERED {
+                    @let requests = count_of(total);
+                    @if requests > 0.0 {
+                        ", " a href=(format!("/console/captures?outcome={word}")) {
+                            (count(requests as u64)) " " (name)
+                        }
+                    }
+                }
             }))
             (stat("latency", "Latency", &latency[0], &html! {
                 "median; 95 % below " (latency[1])
@@ -121,6 +129,15 @@ fn quantiles(of: Option<LatencyQuantiles>) -> [String; 2] {
 /// Reads one sum of a row.
 type SumOf = fn(&UsageRecord) -> f64;
 
+/// Requests without a good answer: a name, the outcome in the list of captures, and the sum.
+const UNANSWERED: [(&str, &str, SumOf); 5] = [
+    ("failed", "failed", |row| row.sums.errors as f64),
+    ("refused by limits", "limit", |row| row.sums.refused.limit as f64),
+    ("without a target", "target", |row| row.sums.refused.target as f64),
+    ("of unknown models", "model", |row| row.sums.refused.model as f64),
+    ("refused as they are", "request", |row| row.sums.refused.request as f64),
+];
+
 fn requests(row: &UsageRecord) -> f64 {
     row.sums.requests as f64
 }
@@ -146,7 +163,9 @@ fn charts(traffic: &Traffic, view: &View) -> Markup {
         line("first token, median", |row| Some(row.first_token_ms?.p50)),
     ];
     let cost: SumOf = |row| row.sums.cost_usd.unwrap_or(0.0);
-    let errors = bars("errors", |row| row.sums.errors as f64);
+    let is_drawn = |name, of: SumOf| name == "failed" || of(&traffic.total) > 0.0;
+    let errors = UNANSWERED.iter().filter(|(name, _, of)| is_drawn(*name, *of));
+    let errors = errors.map(|(name, _, of)| bars(name, *of)).collect();
     let tokens = [
         bars("in", |row| row.sums.prompt_tokens as f64),
         bars("out", |row| row.sums.completion_tokens as f64),
@@ -156,7 +175,7 @@ fn charts(traffic: &Traffic, view: &View) -> Markup {
             (bar_chart(&plot("Requests", "count", parts(traffic, view.by, requests))))
             (bar_chart(&plot("Cost", "usd", parts(traffic, view.by, cost))))
             (chart(&plot("Latency", "ms", latency.into())))
-            (bar_chart(&plot("Errors", "count", vec![errors])))
+            (bar_chart(&plot("Errors", "count", errors)))
             (bar_chart(&plot("Tokens", "count", tokens.into())))
         }
     }
@@ -198,8 +217,8 @@ fn largest(traffic: &Traffic, view: &View) -> Markup {
                     tr {
                         th scope="col" { (view.by.as_str()) }
                         @for column in
-                            ["Requests", "Errors", "Median", "95 % below", "First token", "Tokens",
-                                "Cost"]
+                            ["Requests", "Failed", "Refused", "Median", "95 % below", "First token",
+                                "Tokens", "Cost"]
                         {
                             th.num scope="col" { (column) }
                         }
@@ -236,6 +255,7 @@ fn line(traffic: &Traffic, view: &View, row: &UsageRecord, largest: f64) -> Mark
             }
             td.num { (count(row.sums.requests)) }
             td.num { (count(row.sums.errors)) }
+            td.num { (count(row.sums.refused.all())) }
             td.num { (latency[0]) }
             td.num { (latency[1]) }
             td.num { (quantiles(row.first_token_ms)[0]) }

@@ -33,7 +33,7 @@ pub(super) fn report(report: &EvaluationRecord) -> Markup {
 }
 
 fn summary(report: &EvaluationRecord) -> Markup {
-    let EvaluationRecord { evaluated, changed, unroutable, .. } = *report;
+    let EvaluationRecord { evaluated, changed, unroutable, newly_routed, .. } = *report;
     html! {
         h2 { "What would change" }
         @if evaluated == 0 {
@@ -46,6 +46,12 @@ fn summary(report: &EvaluationRecord) -> Markup {
                 strong { (pieces::count(changed)) " of " (pieces::count(evaluated)) }
                 " requests (" (percent(changed, evaluated)) ") would have another first choice."
             }
+        }
+        @if newly_routed > 0 {
+            (pieces::notice("info", &html! {
+                (pieces::count(newly_routed))
+                " requests that found no target would find one. What they would cost is not known."
+            }))
         }
         @if unroutable > 0 {
             (pieces::notice("bad", &html! {
@@ -248,10 +254,11 @@ const SKIPPED: [(&str, &str); 6] = [
 fn doubts(report: &EvaluationRecord) -> Markup {
     let skipped = |word| report.skipped.get(word).copied().unwrap_or_default();
     let rows = SKIPPED.map(|(word, says)| (skipped(word), format!("{says} (left out)")));
-    let others = [
+    let others: [(u64, &str); 5] = [
         (report.inexact, "decided without a text that was not kept: another rule may match"),
         (report.assumed, "with targets that did not exist then: these count as healthy and idle"),
         (report.unroutable_before, "without a target under the live document too"),
+        (report.refused_by_limits, "refused by a limit of a key or user (left out)"),
         (report.unreadable.unwrap_or_default(), "not readable (left out)"),
     ];
     let others = others.map(|(requests, says)| (requests, says.to_owned()));

@@ -30,7 +30,7 @@ use rerouter_routing::Routing;
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
 
 /// Parameters of lists that do not select captures by the index.
-const OF_LISTS: [&str; 4] = ["limit", "after", "stream", "replay"];
+const OF_LISTS: [&str; 5] = ["limit", "after", "stream", "replay", "refused"];
 
 /// The captures to evaluate, selected by the other parameters of lists.
 fn filter(asked: Map<String, Value>, reach: Reach) -> Result<CaptureFilter> {

@@ -22,7 +22,7 @@ use rerouter_captures::capture::record::{Capture, Head};
 use rerouter_records::Time;
 use rerouter_records::page::ListObject;
 use rerouter_records::replay::{
-    CaptureQuery, DeletionQuery, Erased, ErasureQuery, ReplayList, ReplayQuery,
+    CaptureQuery, CaptureState, DeletionQuery, Erased, ErasureQuery, ReplayList, ReplayQuery,
 };
 use rerouter_store::{Action, CaptureFilter, Reach, Shadows};
 
@@ -295,14 +295,15 @@ async fn find(archive: &Archive, reach: &Reach, id: &str) -> Result<Capture> {
 }
 
 async fn summaries(archive: &Archive, reach: &Reach, query: &ReplayQuery) -> Result<ReplayList> {
-    let ReplayQuery { limit, stream, replay, .. } = *query;
+    let ReplayQuery { limit, stream, replay, refused, .. } = *query;
     let after = read("after", query.after.as_deref(), "the id of a replay", RequestId::parse)?;
     let filter = filter(query, reach.clone())?;
     let fits = |head: &Head| {
         stream.is_none_or(|stream| head.stream == stream)
             && replay.is_none_or(|replay| head.replay_of.is_some() == replay)
+            && (refused.is_none() || head.refused == refused)
     };
-    let found = match stream.is_some() || replay.is_some() {
+    let found = match stream.is_some() || replay.is_some() || refused.is_some() {
         true => fitting(archive, &filter, (limit, after), &fits).await?,
         false => archive.page(filter, limit, after).await?,
     };
@@ -351,6 +352,8 @@ pub(super) fn filter(query: &ReplayQuery, reach: Reach) -> Result<CaptureFilter>
     let time = |at: Option<Time>| at.map(|at| at.0.as_microsecond());
     let of_status = "a status like 200, a class like 4xx, or a list of them";
     let asked = query.clone();
+    // The index does not have the reason, but it has the state.
+    let state = query.state.or(query.refused.map(|_| CaptureState::Refused));
     Ok(CaptureFilter {
         reach: page::within(query.owner.as_deref(), reach, "captures")?,
         key: read("key", query.key.as_deref(), "the id of a key", KeyId::parse)?,
@@ -363,7 +366,7 @@ pub(super) fn filter(query: &ReplayQuery, reach: Reach) -> Result<CaptureFilter>
         decided_provider: asked.decided_provider,
         decided_model: asked.decided_model,
         statuses: read("status", query.status.as_deref(), of_status, statuses)?.unwrap_or_default(),
-        state: query.state.map(|state| state.as_str().to_owned()),
+        state: state.map(|state| state.as_str().to_owned()),
         replay_of: replay("replay_of", &query.replay_of)?,
         shadows: match query.shadow.unwrap_or(query.shadow_of.is_some()) {
             true => Shadows::Only,

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use rerouter_base::error::RefusalReason;
 use rerouter_captures::capture::record::Head;
 use rerouter_captures::redaction;
 use rerouter_routing::{
@@ -38,8 +39,10 @@ pub(super) enum Skipped {
     Replay,
     /// The capture is of a shadow.
     Shadow,
-    /// The request was refused before a decision.
+    /// The request was refused before a decision, and not because of the document.
     Undecided,
+    /// A limit refused the request: it would refuse it under any document.
+    Limit,
     /// The inputs have another [`Inputs::VERSION`].
     Version,
     /// The capture was imported, and only traffic of this gateway counts.
@@ -49,6 +52,7 @@ pub(super) enum Skipped {
 }
 
 impl Skipped {
+    /// All but [`Skipped::Limit`], which has a count of its own.
     pub(super) const ALL: [Skipped; 6] = [
         Skipped::Replay,
         Skipped::Shadow,
@@ -63,6 +67,7 @@ impl Skipped {
             Skipped::Replay => "replays",
             Skipped::Shadow => "shadows",
             Skipped::Undecided => "undecided",
+            Skipped::Limit => "limit",
             Skipped::Version => "version",
             Skipped::Imported => "imported",
             Skipped::Redacted => "redacted",
@@ -77,12 +82,17 @@ impl Skipped {
         if head.replay_of.is_some() {
             return Some(Skipped::Replay);
         }
-        match (&head.inputs, &head.decision) {
-            (Some(inputs), Some(_)) if inputs.version == Inputs::VERSION => {
+        let by_document = match head.refused {
+            None => head.decision.is_some(),
+            Some(RefusalReason::Limit) => return Some(Skipped::Limit),
+            Some(reason) => matches!(reason, RefusalReason::Target | RefusalReason::Model),
+        };
+        match head.inputs.as_ref().filter(|_| by_document) {
+            Some(inputs) if inputs.version == Inputs::VERSION => {
                 redaction::lost_names(head).then_some(Skipped::Redacted)
             }
-            (Some(_), Some(_)) => Some(Skipped::Version),
-            _ => Some(Skipped::Undecided),
+            Some(_) => Some(Skipped::Version),
+            None => Some(Skipped::Undecided),
         }
     }
 }
@@ -112,9 +122,8 @@ impl Question<'_> {
         if let Some(skipped) = Skipped::of(head) {
             return Err(skipped);
         }
-        let (Some(stored), Some(decision)) = (&head.inputs, &head.decision) else {
-            return Err(Skipped::Undecided);
-        };
+        let Some(stored) = &head.inputs else { return Err(Skipped::Undecided) };
+        let decision = head.decision.as_deref();
         let mut inputs = stored.clone();
         if let HealthSource::Given(health) = self.health {
             inputs.health.clone_from(health);
@@ -126,8 +135,8 @@ impl Question<'_> {
         // known even if the snapshot does not list it.
         let is_recorded = |target: &str| {
             decision
-                .candidates
-                .iter()
+                .into_iter()
+                .flat_map(|decision| &decision.candidates)
                 .any(|then| target_name(&then.provider, &then.model) == target)
         };
         let is_known = |target: &str| {
@@ -140,7 +149,12 @@ impl Question<'_> {
                 .iter()
                 .any(|candidate| !is_known(&target_name(&candidate.provider, &candidate.model)));
         let before = match self.baseline {
-            None => Ok(Cow::Borrowed(&**decision)),
+            None => match decision {
+                Some(decision) => Ok(Cow::Borrowed(decision)),
+                None => {
+                    Err(RoutingRefusal::ModelNotFound { model: stored.request.model.to_string() })
+                }
+            },
             Some(baseline) => {
                 inputs.keywords.clone_from(&stored.keywords);
                 inexact |= !inputs.complete(baseline, text);
@@ -171,33 +185,30 @@ impl Judged<'_> {
         self.after.as_ref().ok().map(|decision| target_name(&decision.provider, &decision.model))
     }
 
+    /// Whether there is a target only after.
+    pub(super) fn is_newly_routed(&self) -> bool {
+        self.before.is_err() && self.after.is_ok()
+    }
+
+    /// Whether there was a target before, and this differs after.
+    fn differs<T: PartialEq>(&self, of: impl Fn(&Decision) -> T) -> bool {
+        let after = self.after.as_ref().ok().map(&of);
+        self.before.as_ref().is_ok_and(|before| Some(of(before)) != after)
+    }
+
     /// Whether the first target differs.
     pub(super) fn changed(&self) -> bool {
-        match (&self.before, &self.after) {
-            (Ok(before), Ok(after)) => {
-                (&before.provider, &before.model) != (&after.provider, &after.model)
-            }
-            (Err(_), Err(_)) => false,
-            _ => true,
-        }
+        self.differs(|of| (of.provider.clone(), of.model.clone()))
     }
 
     /// Whether the matching rule differs, in any recipe.
     pub(super) fn rule_changed(&self) -> bool {
-        match (&self.before, &self.after) {
-            (Ok(before), Ok(after)) => {
-                (&before.recipe, &before.rule) != (&after.recipe, &after.rule)
-            }
-            (before, after) => before.is_ok() != after.is_ok(),
-        }
+        self.differs(|of| (of.recipe.clone(), of.rule.clone()))
     }
 
     /// Whether the plan differs.
     pub(super) fn plan_changed(&self) -> bool {
-        match (&self.before, &self.after) {
-            (Ok(before), Ok(after)) => before.plan != after.plan,
-            (before, after) => before.is_ok() != after.is_ok(),
-        }
+        self.differs(|of| of.plan.clone())
     }
 }
 

@@ -72,7 +72,9 @@ impl CostSums {
 struct TargetChange {
     count: u64,
     cost: CostSums,
-    /// Captures with an unknown difference in cost.
+    /// Captures whose costs are in `cost`.
+    priced: u64,
+    /// Captures that used tokens, and have an unknown difference in cost.
     unpriced: u64,
     reasons: BTreeMap<Reason, u64>,
     examples: Vec<RequestId>,
@@ -81,13 +83,17 @@ struct TargetChange {
 impl EvaluationReport {
     /// Counts a skipped capture.
     pub(super) fn skip(&mut self, why: Skipped, head: &Head) {
+        if why == Skipped::Limit {
+            self.counts.refused_by_limits += 1;
+            return;
+        }
         *self.skipped.entry(why).or_default() += 1;
         if matches!(why, Skipped::Version | Skipped::Redacted) {
             self.skipped_nano = self.skipped_nano.saturating_add(head.cost_usd.map_or(0, nano_usd));
         }
     }
 
-    /// Adds a judged capture. `reasons` is called only if the decision changed.
+    /// Adds a judged capture. `reasons` is called only if the first target differs.
     pub(super) fn add(
         &mut self,
         head: &Head,
@@ -103,19 +109,22 @@ impl EvaluationReport {
         self.counts.plan_changed += u64::from(judged.plan_changed());
         self.counts.unroutable += u64::from(from.is_some() && to.is_none());
         self.routed_before += u64::from(from.is_some());
+        self.counts.newly_routed += u64::from(judged.is_newly_routed());
         self.counts.unroutable_before += u64::from(from.is_none() && to.is_none());
         self.count_shift(&from, true);
         self.count_shift(&to, false);
-        let costs = prices.costs(head, from.as_deref(), to.as_deref());
-        self.add_costs(head, &costs);
-        if judged.changed() {
-            self.counts.changed += 1;
+        // What was refused used nothing: nobody knows what it would cost.
+        let is_known = head.refused.is_none();
+        let costs = is_known.then(|| prices.costs(head, from.as_deref(), to.as_deref()));
+        costs.iter().for_each(|costs| self.add_costs(head, costs));
+        self.counts.changed += u64::from(judged.changed());
+        if judged.changed() || judged.is_newly_routed() {
             let (from, to) =
                 (from.unwrap_or_else(|| NONE.into()), to.unwrap_or_else(|| NONE.into()));
             let room = self.changes.len() < EVALUATE_CHANGES
                 || self.changes.contains_key(&(from.clone(), to.clone()));
             let pair = if room { (from, to) } else { (OTHERS.into(), OTHERS.into()) };
-            self.changes.entry(pair).or_default().add(&head.id, &costs, reasons());
+            self.changes.entry(pair).or_default().add(&head.id, costs.as_ref(), reasons());
         }
     }
 
@@ -223,14 +232,16 @@ impl EvaluationReport {
 }
 
 impl TargetChange {
-    fn add(&mut self, id: &RequestId, costs: &Costs, reasons: Vec<Reason>) {
+    fn add(&mut self, id: &RequestId, costs: Option<&Costs>, reasons: Vec<Reason>) {
         self.count += 1;
         match costs {
-            Costs { before: Ok(before), after: Ok(after), after_cold: Ok(after_cold) } => {
+            Some(Costs { before: Ok(before), after: Ok(after), after_cold: Ok(after_cold) }) => {
                 let (before, after, after_cold) = (*before, *after, *after_cold);
                 self.cost.add(CostSums { before, after, after_cold });
+                self.priced += 1;
             }
-            _ => self.unpriced += 1,
+            Some(_) => self.unpriced += 1,
+            None => {}
         }
         for reason in reasons {
             if self.reasons.len() < EVALUATE_REASONS || self.reasons.contains_key(&reason) {
@@ -244,7 +255,7 @@ impl TargetChange {
 
     /// If no cost is known, the difference is unknown, not 0.
     fn known_delta(&self, after: NanoUsd) -> Option<f64> {
-        (self.unpriced < self.count).then(|| self.cost.delta(after))
+        (self.priced > 0).then(|| self.cost.delta(after))
     }
 
     fn record(&self, (from, to): &(String, String)) -> ChangeRecord {
