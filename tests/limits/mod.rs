@@ -13,3 +13,4 @@ mod shared_budgets;
 mod spellings;
 mod stream_usage;
 mod token_counts;
+mod usage_kinds;
