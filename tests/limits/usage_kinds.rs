@@ -1,5 +1,5 @@
-//! Kinds of usage in every dialect, whole and streamed: what captures, sums, metrics and evaluations
-//! say of them.
+//! Kinds of usage in every dialect, whole and streamed: what captures, sums, metrics and
+//! evaluations say of them.
 
 use serde_json::{Value, json};
 

@@ -58,7 +58,10 @@ macro_rules! usage_kinds {
             /// What the price is for, in Markdown.
             pub const fn about_price(self) -> &'static str {
                 match self {
-                    $(UsageKind::$base => concat!(usage_kinds!(@unit $base_unit), $($base_about),+),)+
+                    $(
+                        UsageKind::$base =>
+                            concat!(usage_kinds!(@unit $base_unit), $($base_about),+),
+                    )+
                     $(UsageKind::$kind => concat!(usage_kinds!(@unit $unit), $($about),+),)+
                 }
             }
