@@ -165,6 +165,7 @@ fn a_reason_names_the_keyword_sets_that_differ() {
                 the request no longer hits keyword set code";
     assert_eq!(detail(code, plain), lost);
     let both = "rule main.rest instead of main.one: main.one does not match; \
-                the request now hits keyword sets a, b; the request no longer hits keyword set code";
+                the request now hits keyword sets a, b; \
+                the request no longer hits keyword set code";
     assert_eq!(detail(code, "a: [this], b: [please]"), both);
 }
