@@ -47,7 +47,7 @@ impl Traffic {
         let column = view.column();
         let by_time = format!("{usage}&group_by=time");
         let listed = if view.all { ALL_LISTED } else { LISTED };
-        let order = view.order().sum();
+        let order = view.order().as_str();
         let by_value = format!("{whole}&group_by={column}&order={order}&limit={listed}");
         let usage_of = async |path: &str| call.read::<UsageList>(path).await;
         let (total, over_time, largest) =

@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 
 use super::traffic::{ALL_LISTED, Steps, Traffic};
-use super::view::{Dimension, Order, Range, View};
+use super::view::{Dimension, Range, View, sum_name, sum_of};
 use crate::links::with_query;
 use crate::pieces::{
     Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, field, money,
 };
+use rerouter_records::UsageOrder;
 use rerouter_records::usage::{LatencyQuantiles, UsageRecord};
 
 /// `labels`: suggestions of labels of keys.
@@ -211,15 +212,15 @@ fn parts(traffic: &Traffic, by: Dimension, of: SumOf) -> Vec<ChartSeries> {
 /// The table of the largest values, by the order of the view.
 fn largest(traffic: &Traffic, view: &View) -> Markup {
     let order = view.order();
-    let most = traffic.largest.first().map_or(0.0, |row| order.of(row));
-    let title = format!("Most {} by {}", order.as_str(), view.by.as_str());
+    let most = traffic.largest.first().map_or(0.0, |row| sum_of(order, row));
+    let title = format!("Most {} by {}", sum_name(order), view.by.as_str());
     html! {
         h3 { (title) @if view.by == Dimension::Label { " " (view.label) } }
         nav.row.overview-by aria-label="Order" {
             span.muted { "most" }
-            @for by in Order::ALL {
+            @for by in UsageOrder::ALL {
                 @let to = View { order: Some(by), ..view.clone() };
-                (tab(&to, by.as_str(), by == order))
+                (tab(&to, sum_name(by), by == order))
             }
         }
         div.scroll tabindex="0" role="region" aria-label=(title) {
@@ -253,7 +254,7 @@ fn largest(traffic: &Traffic, view: &View) -> Markup {
 fn line(traffic: &Traffic, view: &View, row: &UsageRecord, largest: f64) -> Markup {
     let value = view.by.value(row);
     let name = traffic.name(view.by, value);
-    let share = if largest > 0.0 { view.order().of(row) / largest * 100.0 } else { 0.0 };
+    let share = if largest > 0.0 { sum_of(view.order(), row) / largest * 100.0 } else { 0.0 };
     let latency = quantiles(row.latency_ms);
     html! {
         tr {

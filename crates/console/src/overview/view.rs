@@ -6,6 +6,7 @@ use crate::call::PageCall;
 use crate::links::with_query;
 use rerouter_base::error::{Error, Result};
 use rerouter_base::url::encode;
+use rerouter_records::UsageOrder;
 use rerouter_records::usage::UsageRecord;
 
 /// A span of time up to now.
@@ -106,10 +107,10 @@ impl Dimension {
     }
 
     /// How the largest values are ordered, unless the query says so.
-    fn usual_order(self) -> Order {
+    fn usual_order(self) -> UsageOrder {
         match self {
-            Dimension::Recipe | Dimension::Target => Order::Requests,
-            Dimension::Key | Dimension::User | Dimension::Label => Order::Cost,
+            Dimension::Recipe | Dimension::Target => UsageOrder::Requests,
+            Dimension::Key | Dimension::User | Dimension::Label => UsageOrder::Cost,
         }
     }
 
@@ -134,45 +135,23 @@ impl Dimension {
     }
 }
 
-/// The sum by which values are ordered, the largest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    Cost,
-    Requests,
-    Errors,
-    Tokens,
+/// The sum by which values are ordered.
+pub(super) fn sum_of(order: UsageOrder, row: &UsageRecord) -> f64 {
+    let sums = &row.sums;
+    match order {
+        UsageOrder::Requests => sums.requests as f64,
+        UsageOrder::Errors => sums.errors as f64,
+        UsageOrder::Tokens => sums.total_tokens as f64,
+        UsageOrder::Cost => sums.cost_usd.unwrap_or(0.0),
+    }
 }
 
-impl Order {
-    pub(super) const ALL: [Order; 4] = [Order::Cost, Order::Requests, Order::Errors, Order::Tokens];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Order::Cost => "cost",
-            Order::Requests => "requests",
-            Order::Errors => "errors",
-            Order::Tokens => "tokens",
-        }
-    }
-
-    /// The API's word for it.
-    pub(super) fn sum(self) -> &'static str {
-        match self {
-            Order::Cost => "cost_usd",
-            Order::Tokens => "total_tokens",
-            other => other.as_str(),
-        }
-    }
-
-    /// The sum of a row of usage.
-    pub(super) fn of(self, row: &UsageRecord) -> f64 {
-        let sums = &row.sums;
-        match self {
-            Order::Cost => sums.cost_usd.unwrap_or(0.0),
-            Order::Requests => sums.requests as f64,
-            Order::Errors => sums.errors as f64,
-            Order::Tokens => sums.total_tokens as f64,
-        }
+/// The name of that sum.
+pub(super) fn sum_name(order: UsageOrder) -> &'static str {
+    match order {
+        UsageOrder::Tokens => "tokens",
+        UsageOrder::Cost => "cost",
+        other => other.as_str(),
     }
 }
 
@@ -184,7 +163,7 @@ pub(super) struct View {
     /// The label of keys, where traffic is grouped by one.
     pub(super) label: String,
     /// `None`: as usual for the dimension.
-    pub(super) order: Option<Order>,
+    pub(super) order: Option<UsageOrder>,
     /// Whether all values are listed, or only the largest.
     pub(super) all: bool,
     /// A filter: only traffic with this value of the dimension.
@@ -201,14 +180,14 @@ impl View {
             range: word(call, "range", &Range::ALL, Range::as_str)?.unwrap_or(Range::Day),
             by: word(call, "by", &Dimension::ALL, Dimension::as_str)?.unwrap_or(Dimension::Recipe),
             label: call.query("label").unwrap_or_default(),
-            order: word(call, "order", &Order::ALL, Order::as_str)?,
+            order: word(call, "order", &UsageOrder::ALL, UsageOrder::as_str)?,
             all: word(call, "rows", &["all"], |all| all)?.is_some(),
             only,
         })
     }
 
     /// How the largest values are ordered.
-    pub(super) fn order(&self) -> Order {
+    pub(super) fn order(&self) -> UsageOrder {
         self.order.unwrap_or(self.by.usual_order())
     }
 
@@ -295,11 +274,11 @@ mod tests {
         let usage = view.usage(&Range::Hour.times(at(0)), "5m");
         let asked = "/v1/router/usage?interval=5m&since=2025-11-24T15%3A05%3A00Z&model=a%2Fb%26c";
         assert_eq!(usage, asked);
-        let teams = View { order: Some(Order::Errors), all: true, only: None, ..view };
+        let teams = View { order: Some(UsageOrder::Errors), all: true, only: None, ..view };
         let teams = View { by: Dimension::Label, label: "a&b".into(), ..teams };
         let href = "/console/?range=hour&by=label&label=a%26b&order=errors&rows=all";
         assert_eq!(teams.href(), href);
-        assert_eq!((teams.column().as_str(), teams.order()), ("label:a%26b", Order::Errors));
-        assert_eq!(teams.by(Dimension::User).order(), Order::Cost);
+        assert_eq!((teams.column().as_str(), teams.order()), ("label:a%26b", UsageOrder::Errors));
+        assert_eq!(teams.by(Dimension::User).order(), UsageOrder::Cost);
     }
 }
