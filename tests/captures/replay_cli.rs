@@ -247,8 +247,10 @@ async fn a_gate_is_one_command_with_a_gateway_or_without() {
             "{good}"
         );
         assert!(
-            good.contains("main.code does not match ('code' in keywords)\n")
-                || way[0] == "--corpus",
+            good.contains(
+                "main.code does not match; the request no longer hits keyword set code \
+                 ('code' in keywords)\n"
+            ) || way[0] == "--corpus",
             "a reason is whole: {good}"
         );
         assert!(

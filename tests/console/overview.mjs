@@ -21,7 +21,8 @@ await scenario(async (browser) => {
   // Each grouping has the rows of the API, the largest first.
   for (const [by, rows] of Object.entries(given.groups)) {
     await page.getByRole('navigation', { name: 'Grouped by' }).getByRole('link', { name: by, exact: true }).click();
-    await page.getByRole('heading', { name: `Most requests by ${by}` }).waitFor();
+    const order = by === 'key' ? 'cost' : 'requests';
+    await page.getByRole('heading', { name: `Most ${order} by ${by}` }).waitFor();
     const lines = page.locator('.overview-largest tbody tr');
     const shown = await lines.evaluateAll((found) => found.map((line) => [...line.cells].slice(0, 3).map((cell) => cell.innerText.trim())));
     assert.deepEqual(shown.map(([name, requests, errors]) => [name, Number(requests), Number(errors)]), rows, by);
@@ -72,7 +73,7 @@ await scenario(async (browser) => {
   const kinds = await findings.locator('.badge').evaluateAll((all) => all.map((badge) => badge.innerText));
   assert.deepEqual(kinds, [...kinds].sort(), 'now before soon');
 
-  for (const view of ['', '?range=week&by=key', '?range=month&by=user']) await checkLooks(page, `/console/${view}`);
+  for (const view of ['', '?range=week&by=key', '?range=month&by=user', '?by=label']) await checkLooks(page, `/console/${view}`);
   assert.equal((await page.goto('/console/?range=year')).status(), 400);
 
   // The state is asked for again by itself; the traffic stays as it is.

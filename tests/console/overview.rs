@@ -58,7 +58,8 @@ async fn the_overview_counts_what_was_sent_and_says_what_needs_attention() {
         assert!(quantiles["p50"].as_f64().unwrap() <= quantiles["p95"].as_f64().unwrap());
     }
     let rows = async |column: &str, name: &dyn Fn(&Value) -> String| {
-        let found = usage(&format!("interval=1h&order=requests&group_by={column}")).await;
+        let order = if column == "key" { "cost_usd" } else { "requests" };
+        let found = usage(&format!("interval=1h&order={order}&group_by={column}")).await;
         let row = |row: &Value| json!([name(&row[column]), row["requests"], row["errors"]]);
         found.as_array().unwrap().iter().map(row).collect::<Vec<Value>>()
     };
@@ -90,6 +91,32 @@ async fn the_overview_counts_what_was_sent_and_says_what_needs_attention() {
     let status = gateway.manage("GET", "/v1/router/status", &admin, None).await.json();
     assert_eq!(status["document"]["refused"], Value::Null);
     assert_eq!(status["captures"]["dropped"], json!(0));
+}
+
+/// Who spends most, by key and by label. The key with the fewest requests has the highest cost.
+#[tokio::test]
+async fn who_spends_most_is_one_look() {
+    let good = Provider::always(scripted::completion("well")).await;
+    let url = good.url();
+    let gateway = Gateway::start(&routing([&url, &url, &url])).await;
+    let given = account(&gateway, EMAIL, "admin").await;
+    let chat = async |key: serde_json::Value, models: &[&str]| {
+        let key = gateway.make_key("/v1/router/keys", &gateway.admin_key, &key).await;
+        for model in models {
+            let answer = gateway.chat(&key, chat_body(model, false).as_bytes()).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+    };
+    // The newest hundred keys suggest labels. Of this one usage cannot be grouped by.
+    chat(json!({"name": "odd", "labels": {"a, b": "x"}}), &["c/model"]).await;
+    let labels = json!({"team": "search", "tier": "gold"});
+    chat(json!({"name": "dear", "labels": labels}), &["b/model"]).await;
+    for number in 0..12 {
+        let labels = json!({"team": format!("team {}", number / 6)});
+        let key = json!({"name": format!("free {number:02}"), "labels": labels});
+        chat(key, &["c/model", "c/model"]).await;
+    }
+    drive("spending", given).await;
 }
 
 /// The lists of keys that need attention.

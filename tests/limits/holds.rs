@@ -1,6 +1,8 @@
 //! Budgets while gateways die: what they held is listed and settled, and who asked nothing pays
 //! nothing.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::browser::{EMAIL, account, drive};
@@ -91,6 +93,25 @@ async fn what_a_killed_gateway_held_is_listed_until_it_is_settled() {
     let rows = audit.json()["data"].as_array().unwrap().clone();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["target"], json!({"type": "key", "id": key.id}));
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_stopped_while_it_starts_ends_in_order_and_holds_nothing() {
+    let provider = Provider::always(scripted::completion("a word")).await;
+    let mut gateway = Gateway::start(&in_order(&[("a", &provider.url())], PRICED)).await;
+    let key = gateway.limited_key(json!({"budget": {"usd": 1.0, "per": "month"}})).await;
+    assert_eq!(gateway.chat(&key, BODY).await.status, 200);
+    gateway.stop().await;
+    for wait in [0, 1, 3, 10, 30, 60, 100] {
+        gateway.begin_again().await;
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        gateway.signal("TERM");
+        let status = gateway.ended().await;
+        assert!(status.success(), "after {wait} ms: {status}\n{}", gateway.log());
+    }
+    gateway.start_again().await;
+    assert_eq!(lost(&gateway).await, [] as [Value; 0]);
+    assert_eq!(cents(&budget(&gateway, &key).await["spent_usd"]), 1.0);
 }
 
 /// Kills the gateway while it holds a part of the key's budget. Gives what is lost.

@@ -6,6 +6,7 @@ mod budgets;
 mod estimates;
 mod histories;
 mod holds;
+mod labels;
 mod leavers;
 mod prices;
 mod rates;

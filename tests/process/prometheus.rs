@@ -199,7 +199,7 @@ async fn every_panel_shows_something_and_every_rule_is_evaluated() {
     let routing = in_order(&[("bad", &bad.url()), ("good", &good.url())], prices);
     // The panels of leases and of certificates are empty without these.
     let store = format!("store: {{ url: '{}' }}", Cluster::shared().database().await);
-    let gateway = Setup::new(&routing).tls().server(&store).start().await;
+    let gateway = Setup::new(&routing).tls().server(&store).label("team").start().await;
     let key = gateway.create_key().await;
     let prometheus = Prometheus::start(&gateway.metrics_address().to_string());
     let mut left: Vec<PanelQuery> =

@@ -49,6 +49,7 @@ const KEYS: &[&str] = &[
     "log.format",
     "metrics.address",
     "metrics.hosts",
+    "metrics.label",
     "nodes.ca",
     "pin.registration",
     "public_url",

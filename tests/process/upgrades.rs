@@ -165,9 +165,10 @@ async fn an_upgrade_that_fails_changes_nothing() {
     goes_on(&gateway, &key).await;
 }
 
-/// As if the running gateway did not know the last step.
-const STEP_BACK: &str = "UPDATE schema_steps SET number = number - 1, compatible = compatible - 1";
-const STEP_ON: &str = "UPDATE schema_steps SET number = number + 1, compatible = compatible + 1";
+/// As if the running gateway did not know the last two steps. It cannot work beside the first of
+/// them.
+const STEP_BACK: &str = "UPDATE schema_steps SET number = number - 2, compatible = compatible - 1";
+const STEP_ON: &str = "UPDATE schema_steps SET number = number + 2, compatible = compatible + 1";
 
 #[tokio::test]
 async fn an_upgrade_that_changes_tables_below_the_gateway_that_runs_is_refused() {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,6 +14,10 @@ use tempfile::TempDir;
 use super::client::{self, Answer, Connection, Tls};
 use super::postgres::Cluster;
 use super::{PATIENCE, free_port, openapi, until};
+
+/// Numbers of signals.
+const HUP: u32 = 1;
+const TERM: u32 = 15;
 
 /// A ROUTER key as the API gave it out.
 pub struct Key {
@@ -39,6 +43,7 @@ pub struct Setup {
     server: String,
     document: Option<PathBuf>,
     routing_keys: String,
+    label: Option<&'static str>,
     stored: bool,
     threads: usize,
     environment: Vec<(String, String)>,
@@ -72,6 +77,7 @@ impl Setup {
             server: String::new(),
             document: None,
             routing_keys: String::new(),
+            label: None,
             stored: false,
             threads: 1,
             environment: Vec::new(),
@@ -101,6 +107,12 @@ impl Setup {
     /// More keys of the server document's `routing`.
     pub fn routing(mut self, keys: &str) -> Self {
         self.routing_keys = format!(", {keys}");
+        self
+    }
+
+    /// `metrics.label`.
+    pub fn label(mut self, name: &'static str) -> Self {
+        self.label = Some(name);
         self
     }
 
@@ -171,9 +183,10 @@ impl Setup {
         if let Some(port) = ipv6_port {
             server.push_str(&format!("  - address: \"[::1]:{port}\"\n"));
         }
+        let label = self.label.map_or_else(String::new, |name| format!(", label: {name}"));
         server.push_str(&format!(
-            "metrics: {{ address: 127.0.0.1:{metrics_port}, hosts: [metrics.test] }}\nthreads: {}\n\
-             data_dir: {}\n",
+            "metrics: {{ address: 127.0.0.1:{metrics_port}, hosts: [metrics.test]{label} }}\n\
+             threads: {}\ndata_dir: {}\n",
             self.threads,
             path("data")
         ));
@@ -283,7 +296,7 @@ impl Gateway {
     }
 
     /// Until it answers, or has left.
-    async fn try_launch(&mut self) -> Result<(), std::process::ExitStatus> {
+    async fn try_launch(&mut self) -> Result<(), ExitStatus> {
         self.child = Some(self.spawn(&[]));
         let start = Instant::now();
         while !self.is_healthy().await {
@@ -524,10 +537,13 @@ impl Gateway {
     }
 
     /// Waits until the process has ended after a SIGTERM.
-    pub async fn ended(&mut self) {
+    pub async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("it runs");
         let start = Instant::now();
-        while child.try_wait().unwrap().is_none() {
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
             if start.elapsed() > PATIENCE {
                 child.kill().unwrap();
                 child.wait().unwrap();
@@ -607,6 +623,17 @@ impl Gateway {
         self.launch().await;
     }
 
+    /// Starts it, and waits until it can be stopped in order or has written something.
+    pub async fn begin_again(&mut self) {
+        assert!(self.child.is_none(), "it still runs");
+        let before = self.log().len();
+        self.child = Some(self.spawn(&[]));
+        until("a begun start", async || {
+            (self.catches(TERM) || self.log().len() > before).then_some(())
+        })
+        .await;
+    }
+
     /// The same where it may leave instead of serving: then what it says.
     pub async fn try_start_again(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "it still runs");
@@ -616,15 +643,16 @@ impl Gateway {
 
     /// Sends SIGHUP, once the process listens for it: before that it would be the end of it.
     pub async fn hup(&self) {
-        let status = format!("/proc/{}/status", self.process());
-        until("SIGHUP to be caught", async || {
-            let status = std::fs::read_to_string(&status).unwrap();
-            let caught =
-                status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("on Linux");
-            (u64::from_str_radix(caught.trim(), 16).unwrap() & 1 == 1).then_some(())
-        })
-        .await;
+        until("SIGHUP to be caught", async || self.catches(HUP).then_some(())).await;
         self.signal("HUP");
+    }
+
+    /// Whether the process has a handler of this signal.
+    fn catches(&self, signal: u32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.expect("on Linux").trim(), 16).unwrap();
+        caught >> (signal - 1) & 1 == 1
     }
 
     /// Sends a signal to the process.

@@ -1,9 +1,10 @@
 //! Prometheus metrics, in a registry of the gateway. `docs/reference/metrics.md` lists them, with
 //! the help texts of `metrics/families.rs`. Label values come from configuration only (routes are
-//! the table's patterns, never paths), so their number is bounded. A reload removes the series of
-//! removed targets and rules.
+//! the table's patterns, never paths), so their number is bounded; those of a label of keys have a
+//! bound of their own. A reload removes the series of removed targets and rules.
 
 mod families;
+mod label_meters;
 mod target_meters;
 
 use std::cell::RefCell;
@@ -17,9 +18,10 @@ use prometheus::{Registry, TextEncoder};
 
 pub use families::MetricRow;
 use families::{
-    CaptureMetrics, ClusterMetrics, ProcessMetrics, Registrar, RequestMetrics, TARGET,
-    TargetMetrics,
+    CaptureMetrics, ClusterMetrics, LabelMetrics, ProcessMetrics, Registrar, RequestMetrics,
+    TARGET, TargetMetrics,
 };
+use label_meters::LabelMeters;
 pub use target_meters::TargetMeters;
 
 /// Results of an offered routing document.
@@ -47,6 +49,7 @@ pub struct Metrics {
     registry: Registry,
     request: RequestMetrics,
     target: TargetMetrics,
+    label: Arc<LabelMeters>,
     capture: CaptureMetrics,
     process: ProcessMetrics,
     cluster: ClusterMetrics,
@@ -64,6 +67,7 @@ impl Metrics {
         let made = Metrics {
             request: RequestMetrics::new(&to)?,
             target: TargetMetrics::new(&to)?,
+            label: Arc::new(LabelMeters::new(LabelMetrics::new(&to)?)),
             capture: CaptureMetrics::new(&to)?,
             process: ProcessMetrics::new(&to)?,
             cluster: ClusterMetrics::new(&to)?,
@@ -125,6 +129,12 @@ impl Metrics {
         if usd.is_finite() && usd > 0.0 {
             self.target.cost.with_label_values(&[provider, model]).inc_by(usd);
         }
+    }
+
+    /// Counts calls by the value of the label of keys that the server document names; empty without
+    /// a value.
+    pub fn label_used(&self, value: &str, requests: u64, tokens: u64, usd: f64) {
+        self.label.used(value, requests, tokens, usd);
     }
 
     /// Sets whether a target's breaker is open or half-open.

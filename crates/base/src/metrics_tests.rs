@@ -97,6 +97,27 @@ fn exactly_one_revision_shows_at_any_time() {
 }
 
 #[test]
+fn a_label_has_a_hundred_values_at_most() {
+    let metrics = Metrics::new().unwrap();
+    assert!(!metrics.render().contains("rerouter_label_"));
+    for number in 0..150 {
+        metrics.label_used(&format!("team {number}"), 1, 10, 0.5);
+        // The first values keep their series.
+        metrics.label_used("team 0", 1, 0, 0.0);
+        metrics.label_used("", 1, 0, 0.0);
+    }
+    let text = metrics.render();
+    let of = |name: &str, value: &str| {
+        let series = format!("rerouter_label_{name}_total{{label=\"{value}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or("none").to_owned()
+    };
+    assert_eq!(text.matches("rerouter_label_requests_total{").count(), 102);
+    let requests = ["team 0", "team 99", "team 100", "other", ""].map(|v| of("requests", v));
+    assert_eq!(requests, ["151", "1", "none", "50", "150"]);
+    assert_eq!([of("tokens", "other"), of("cost_usd", "other")], ["500", "25"]);
+}
+
+#[test]
 fn what_is_absurd_is_no_rate() {
     let metrics = Metrics::new().unwrap();
     let meters = metrics.of_target("p", "m");

@@ -16,7 +16,7 @@ use rerouter_base::atomic_file;
 use rerouter_base::log::{self, LogForm};
 use rerouter_base::secret::Secret;
 use rerouter_core::config::{Env, Server};
-use rerouter_gateway::server::{self, Environment, Gateway};
+use rerouter_gateway::server::{self, CaughtSignals, Environment, Gateway};
 
 /// File of the first key in the data directory, if no terminal can show it.
 const FIRST_KEY: &str = "first-key";
@@ -37,6 +37,13 @@ pub(super) fn run(
     env: &Env<'_>,
 ) -> Result<(), CommandFailure> {
     let failed = CommandFailure::Failed;
+    let boot = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed(error.to_string()))?;
+    // From here on SIGTERM ends the process in order.
+    let caught = boot.block_on(async { CaughtSignals::catch() });
+    let mut caught = caught.map_err(|error| failed(format!("cannot receive signals: {error}")))?;
     let source = arguments.server.source();
     let mut found = None;
     let adopt = |server: &mut Server| found = starter::adopt(server, env);
@@ -48,18 +55,21 @@ pub(super) fn run(
     log::init(levels.as_deref().unwrap_or(usual), form).map_err(failed)?;
     log::log_panics();
     let data_dir = document.data_dir.clone();
-    let boot = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| failed(error.to_string()))?;
-    let gateway = boot
-        .block_on(async {
+    let prepared = boot.block_on(async {
+        let prepared = async {
             match arguments.upgrade {
                 false => Gateway::prepare(document, environment()).await,
                 true => Gateway::prepare_upgrade(document, environment()).await,
             }
-        })
-        .map_err(|error| failed(error.to_string()))?;
+        };
+        // No request was served yet, so there is nothing to end.
+        tokio::select! {
+            prepared = prepared => Some(prepared),
+            () = caught.received() => None,
+        }
+    });
+    let Some(prepared) = prepared else { return Ok(()) };
+    let gateway = prepared.map_err(|error| failed(error.to_string()))?;
     // With an admin key, people make keys and users themselves.
     let has_admin_key = environment().admin_key.is_some_and(|key| !key.is_empty());
     if let Some(found) = found.filter(|_| !arguments.upgrade) {
@@ -77,7 +87,7 @@ pub(super) fn run(
         tell(&link, form);
     }
     let notifies = env("NOTIFY_SOCKET").is_some();
-    server::run(gateway, next(), notifies).map_err(|error| failed(error.to_string()))
+    server::run(gateway, next(), caught, notifies).map_err(|error| failed(error.to_string()))
 }
 
 /// Tells people what a start did. In JSON form it becomes a log line, for programs.

@@ -176,7 +176,8 @@ impl PartialUsage {
         let count = read_count(raw);
         let mut absurd = false;
         if let Some((place, is_required)) = self.base(path) {
-            *place = count.or(*place);
+            // Of two names for the answer, that of chat completions counts.
+            *place = if path == "output_tokens" { place.or(count) } else { count.or(*place) };
             absurd = is_required && count.is_none() && raw != "null";
         } else if UsageKind::told_by(path).is_none() {
             return self.other(path, raw);

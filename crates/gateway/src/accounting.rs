@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use super::outcome::Outcome;
 use rerouter_base::error::RefusalReason;
 use rerouter_base::id::{KeyId, UserId};
-use rerouter_base::money::nano_usd;
+use rerouter_base::interface::Interface;
+use rerouter_base::money::{dollars, nano_usd};
 use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_core::app::App;
@@ -100,7 +101,7 @@ impl CallAccount {
             first_token: ttft.filter(|_| is_timed).map(LatencyCounts::one).unwrap_or_default(),
             ..UsageSums::default()
         };
-        app.limits.used(key, &sums);
+        note_usage(app, key, &sums);
     }
 }
 
@@ -118,7 +119,7 @@ pub(super) fn add_unasked(app: &App, key: UsageKey, refused: Option<RefusalReaso
     if !key.replay {
         app.metrics.call(outcome);
     }
-    app.limits.used(key, &sums);
+    note_usage(app, key, &sums);
 }
 
 /// The group of a payer's calls that have no decision.
@@ -133,6 +134,19 @@ pub(super) fn group_of((user, key): Payer, at: Timestamp) -> UsageKey {
         rule: None,
         replay: false,
     }
+}
+
+/// Adds to the sums of the payer and, if the server document names a label of keys, to the metrics
+/// of its value.
+fn note_usage(app: &App, key: UsageKey, sums: &UsageSums) {
+    if let Some(label) = &app.server.metrics.label {
+        let payer = key.key.as_ref().and_then(|id| app.auth.key(Interface::Router, id));
+        let value = payer.as_ref().and_then(|payer| payer.row().labels.get(label));
+        let tokens = sums.prompt_tokens.saturating_add(sums.completion_tokens);
+        let value = value.map_or("", String::as_str);
+        app.metrics.label_used(value, sums.requests, tokens, dollars(sums.nano));
+    }
+    app.limits.used(key, sums);
 }
 
 /// Counts each attempt. A target under a pattern is counted under the pattern, because clients

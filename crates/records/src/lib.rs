@@ -31,6 +31,8 @@ pub mod usage;
 pub mod user;
 mod words;
 
-pub use rerouter_store::{ByCount, COUNTS, KeyState, LimitOwner, Limits, NodeModel, Role};
+pub use rerouter_store::{
+    ByCount, COUNTS, KeyState, LimitOwner, Limits, NodeModel, Role, UsageOrder,
+};
 pub use secret::ShownSecret;
 pub use time::Time;

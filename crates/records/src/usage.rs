@@ -199,6 +199,12 @@ pub struct UsageParameters {
     pub recipe: Option<String>,
 }
 
+/// Whether usage can be grouped by a label of this name.
+pub fn is_label_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_plain)
+}
+
 const fn groups() -> usize {
     USAGE_GROUPS
 }

@@ -42,7 +42,7 @@ pub use base_url::BaseUrl;
 pub use compile::{BuildContext, KEYWORD_SETS, PROVIDERS, WEIGHT_MAX};
 pub use compiled::Routing;
 pub use compiled::{Rule, WeightedTarget};
-pub use condition::TextPart;
+pub use condition::{Condition, TextPart};
 pub use decide::decide;
 pub use decide::{RuleTrial, shadow, trials};
 pub use decision::Trace;

@@ -144,6 +144,20 @@ metrics! {
 }
 
 metrics! {
+    /// Metrics of the label of keys that `metrics.label` of the server document names.
+    pub(super) struct LabelMetrics {
+        /// Calls by the value that the key has of the label `metrics.label`: empty without the
+        /// label or without a key, `other` beyond the first 100 values. None without
+        /// `metrics.label`.
+        requests: IntCounterVec = "label_requests_total" ["label"];
+        /// Tokens of prompts and answers of these calls.
+        tokens: IntCounterVec = "label_tokens_total" ["label"];
+        /// Cost of these calls in US dollars, where prices are known.
+        cost: CounterVec = "label_cost_usd_total" ["label"];
+    }
+}
+
+metrics! {
     /// Metrics of captures and bodies.
     pub(super) struct CaptureMetrics {
         /// Captures by outcome: `stored`, `deleted`, `dropped_full`, `dropped_store`,

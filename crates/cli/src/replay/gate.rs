@@ -34,7 +34,7 @@ pub(super) struct Bounds {
     /// Pass if there are no captures to judge. Default: fail.
     #[arg(long)]
     allow_empty: bool,
-    /// Write the verdicts as JUnit XML, one test case per bound.
+    /// Write the verdicts as JUnit XML: one test case per bound, and `captures`.
     #[arg(long, value_name = "FILE")]
     pub(super) junit: Option<PathBuf>,
 }

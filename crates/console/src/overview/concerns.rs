@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::view::{Dimension, Range, View};
+use super::view::{Range, View};
 use crate::call::PageCall;
 use rerouter_base::url::encode;
 use rerouter_records::key::KeyRecord;
@@ -43,7 +43,7 @@ impl Concerns {
         let soon = format!("expires_before={}", now.checked_add(EXPIRES).unwrap_or(now));
         let long = now.checked_sub(UNUSED).unwrap_or(Timestamp::UNIX_EPOCH);
         let (unused, short) = (format!("unused_since={long}"), format!("budget_used={BUDGET}"));
-        let hour = View { range: Range::Hour, by: Dimension::Recipe, only: None };
+        let hour = View::hour();
         let usage = hour.usage(&Range::Hour.times(now), Range::Hour.interval());
         let (of_router, of_pin, unused, short, usage) = futures::join!(
             keys("/v1/router/keys", &soon),

@@ -8,13 +8,15 @@ mod traffic;
 mod traffic_page;
 mod view;
 
+use std::collections::BTreeSet;
+
 use http::{Method, StatusCode};
 use maud::{Markup, html};
 
 use self::concerns::Concerns;
 use self::present::Present;
 use self::traffic::Traffic;
-use self::view::View;
+use self::view::{Dimension, View};
 use super::call::PageCall;
 use super::form_fields::body;
 use super::form_state::{FormState, is_of_form, refused_page};
@@ -31,11 +33,18 @@ pub(super) async fn show(call: PageCall<'_>) -> ApiResult {
 
 /// The whole page. `state` is that of a form on it.
 async fn page(call: &PageCall<'_>, state: FormState<'_>) -> ApiResult {
-    let view = View::read(call)?;
+    let mut view = View::read(call)?;
+    let labels = match view.by {
+        Dimension::Label => traffic::labels(call).await,
+        _ => BTreeSet::new(),
+    };
+    if view.label.is_empty() {
+        view.label = traffic::usual_label(&labels);
+    }
     let (now, lost, traffic) =
         futures::join!(now(call), lost_holds::section(call), Traffic::read(call, &view));
     let traffic = match call.serves("/v1/router/usage") {
-        true => traffic_page::show(&traffic?, &view, call.is_admin()),
+        true => traffic_page::show(&traffic?, &view, &labels, call.is_admin()),
         false => html! {},
     };
     let main = html! {

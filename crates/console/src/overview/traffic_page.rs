@@ -1,20 +1,32 @@
-//! The traffic section of the overview: numbers, charts, and the largest recipes, targets, keys or
-//! users.
+//! The traffic section of the overview: numbers, charts, and the largest recipes, targets, keys,
+//! users or values of a label.
+
+use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::traffic::{Steps, Traffic};
-use super::view::{Dimension, Range, View};
+use super::traffic::{ALL_LISTED, Steps, Traffic};
+use super::view::{Dimension, Range, View, sum_name, sum_of};
 use crate::links::with_query;
-use crate::pieces::{Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, money};
+use crate::pieces::{
+    Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, field, money,
+};
 use rerouter_base::usage_kind::UsageCounts;
+use rerouter_records::UsageOrder;
 use rerouter_records::usage::{LatencyQuantiles, UsageRecord};
 
-pub(super) fn show(traffic: &Traffic, view: &View, is_admin: bool) -> Markup {
+/// `labels`: suggestions of labels of keys.
+pub(super) fn show(
+    traffic: &Traffic,
+    view: &View,
+    labels: &BTreeSet<String>,
+    is_admin: bool,
+) -> Markup {
     html! {
         section aria-labelledby="traffic" {
             h2 #traffic { "Traffic" }
             (choices(view, is_admin))
+            @if view.by == Dimension::Label { (label_form(view, labels)) }
             @if traffic.total.sums.requests == 0 {
                 (empty("No request ended in this time.",
                     "Requests show here a moment after they end."))
@@ -38,7 +50,8 @@ fn choices(view: &View, is_admin: bool) -> Markup {
         nav aria-label="Time" {
             ul.tabs {
                 @for range in Range::ALL {
-                    li { (tab(&View { range, ..view.clone() }, view, range.label())) }
+                    @let to = View { range, ..view.clone() };
+                    li { (tab(&to, range.label(), range == view.range)) }
                 }
             }
         }
@@ -46,7 +59,7 @@ fn choices(view: &View, is_admin: bool) -> Markup {
             span.muted { "by" }
             @for by in Dimension::ALL {
                 @if is_admin || by != Dimension::User {
-                    (tab(&View { by, ..view.clone() }, view, by.as_str()))
+                    (tab(&view.by(by), by.as_str(), by == view.by))
                 }
             }
             @if let Some((dimension, value)) = &view.only {
@@ -57,8 +70,25 @@ fn choices(view: &View, is_admin: bool) -> Markup {
     }
 }
 
-fn tab(to: &View, now: &View, label: &str) -> Markup {
-    html! { a.tab href=(to.href()) aria-current=[(to == now).then_some("true")] { (label) } }
+fn tab(to: &View, label: &str, is_current: bool) -> Markup {
+    html! { a.tab href=(to.href()) aria-current=[is_current.then_some("true")] { (label) } }
+}
+
+/// Asks for the label to group by.
+fn label_form(view: &View, labels: &BTreeSet<String>) -> Markup {
+    html! {
+        form.row action="/console/" method="get" role="search" {
+            @for (name, value) in view.query().iter().filter(|(name, _)| *name != "label") {
+                input type="hidden" name=(name) value=(value);
+            }
+            (field("Label of keys", "label", &html! {
+                input #label name="label" value=(view.label) list="labels" autocomplete="off"
+                    required;
+                datalist #labels { @for label in labels { option value=(label) {} } }
+            }, ""))
+            button { "Show" }
+        }
+    }
 }
 
 fn numbers(total: &UsageRecord) -> Markup {
@@ -206,12 +236,21 @@ fn parts(traffic: &Traffic, by: Dimension, of: SumOf) -> Vec<ChartSeries> {
     parts
 }
 
-/// The table of the values with the most requests.
+/// The table of the largest values, by the order of the view.
 fn largest(traffic: &Traffic, view: &View) -> Markup {
-    let most = traffic.largest.first().map_or(0.0, requests).max(1.0);
+    let order = view.order();
+    let most = traffic.largest.first().map_or(0.0, |row| sum_of(order, row));
+    let title = format!("Most {} by {}", sum_name(order), view.by.as_str());
     html! {
-        h3 { "Most requests by " (view.by.as_str()) }
-        div.scroll tabindex="0" role="region" aria-label="Most requests" {
+        h3 { (title) @if view.by == Dimension::Label { " " (view.label) } }
+        nav.row.overview-by aria-label="Order" {
+            span.muted { "most" }
+            @for by in UsageOrder::ALL {
+                @let to = View { order: Some(by), ..view.clone() };
+                (tab(&to, sum_name(by), by == order))
+            }
+        }
+        div.scroll tabindex="0" role="region" aria-label=(title) {
             table.table.overview-largest {
                 thead {
                     tr {
@@ -230,19 +269,24 @@ fn largest(traffic: &Traffic, view: &View) -> Markup {
                 }
             }
         }
-        @if traffic.has_more { p.muted { "There are more." } }
+        @if view.all && traffic.has_more {
+            p.muted { "These are the " (count(ALL_LISTED as u64)) " largest." }
+        } @else if view.all || traffic.has_more {
+            @let label = if view.all { "Only the largest" } else { "Show all" };
+            p { a href=(View { all: !view.all, ..view.clone() }.href()) { (label) } }
+        }
     }
 }
 
 fn line(traffic: &Traffic, view: &View, row: &UsageRecord, largest: f64) -> Markup {
     let value = view.by.value(row);
     let name = traffic.name(view.by, value);
-    let share = requests(row) / largest * 100.0;
+    let share = if largest > 0.0 { sum_of(view.order(), row) / largest * 100.0 } else { 0.0 };
     let latency = quantiles(row.latency_ms);
     html! {
         tr {
             th scope="row" {
-                @if let Some(value) = value {
+                @if let Some(value) = value.filter(|_| view.by.has_filter()) {
                     @let only = Some((view.by, value.to_owned()));
                     a href=(View { only, ..view.clone() }.href()) title=(value) { (name) }
                 } @else {
@@ -280,6 +324,7 @@ fn captures(by: Dimension, value: &str) -> Option<String> {
         }
         Dimension::Key => [("key", value), ("", "")],
         Dimension::User => [("owner", value), ("", "")],
+        Dimension::Label => return None,
     };
     Some(with_query("/console/captures", &filters))
 }

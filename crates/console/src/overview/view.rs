@@ -1,10 +1,12 @@
-//! Which traffic the overview shows: its time range, its dimension and its filter.
+//! Which traffic the overview shows: its time range, its dimension, its order and its filter.
 
 use jiff::Timestamp;
 
 use crate::call::PageCall;
 use crate::links::with_query;
 use rerouter_base::error::{Error, Result};
+use rerouter_base::url::encode;
+use rerouter_records::UsageOrder;
 use rerouter_records::usage::UsageRecord;
 
 /// A span of time up to now.
@@ -81,11 +83,13 @@ pub(super) enum Dimension {
     Target,
     Key,
     User,
+    /// The label of keys that the view names.
+    Label,
 }
 
 impl Dimension {
-    pub(super) const ALL: [Dimension; 4] =
-        [Dimension::Recipe, Dimension::Target, Dimension::Key, Dimension::User];
+    pub(super) const ALL: [Dimension; 5] =
+        [Dimension::Recipe, Dimension::Target, Dimension::Key, Dimension::User, Dimension::Label];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -93,6 +97,20 @@ impl Dimension {
             Dimension::Target => "target",
             Dimension::Key => "key",
             Dimension::User => "user",
+            Dimension::Label => "label",
+        }
+    }
+
+    /// Whether traffic can be filtered by it.
+    pub(super) fn has_filter(self) -> bool {
+        self != Dimension::Label
+    }
+
+    /// How the largest values are ordered, unless the query says so.
+    fn usual_order(self) -> UsageOrder {
+        match self {
+            Dimension::Recipe | Dimension::Target => UsageOrder::Requests,
+            Dimension::Key | Dimension::User | Dimension::Label => UsageOrder::Cost,
         }
     }
 
@@ -111,8 +129,29 @@ impl Dimension {
             Dimension::Target => &row.model,
             Dimension::Key => &row.key,
             Dimension::User => &row.user,
+            Dimension::Label => &row.label,
         };
         value.as_ref()?.as_deref()
+    }
+}
+
+/// The sum by which values are ordered.
+pub(super) fn sum_of(order: UsageOrder, row: &UsageRecord) -> f64 {
+    let sums = &row.sums;
+    match order {
+        UsageOrder::Requests => sums.requests as f64,
+        UsageOrder::Errors => sums.errors as f64,
+        UsageOrder::Tokens => sums.total_tokens as f64,
+        UsageOrder::Cost => sums.cost_usd.unwrap_or(0.0),
+    }
+}
+
+/// The name of that sum.
+pub(super) fn sum_name(order: UsageOrder) -> &'static str {
+    match order {
+        UsageOrder::Tokens => "tokens",
+        UsageOrder::Cost => "cost",
+        other => other.as_str(),
     }
 }
 
@@ -121,27 +160,75 @@ impl Dimension {
 pub(super) struct View {
     pub(super) range: Range,
     pub(super) by: Dimension,
+    /// The label of keys, where traffic is grouped by one.
+    pub(super) label: String,
+    /// `None`: as usual for the dimension.
+    pub(super) order: Option<UsageOrder>,
+    /// Whether all values are listed, or only the largest.
+    pub(super) all: bool,
     /// A filter: only traffic with this value of the dimension.
     pub(super) only: Option<(Dimension, String)>,
 }
 
 impl View {
+    /// The last hour by recipe.
+    pub(super) fn hour() -> Self {
+        View {
+            range: Range::Hour,
+            by: Dimension::Recipe,
+            label: String::new(),
+            order: None,
+            all: false,
+            only: None,
+        }
+    }
+
     pub(super) fn read(call: &PageCall<'_>) -> Result<View> {
-        let all = Dimension::ALL.into_iter().find_map(|dimension| {
+        let filters = Dimension::ALL.into_iter().filter(|dimension| dimension.has_filter());
+        let only = filters.into_iter().find_map(|dimension| {
             Some((dimension, call.query(dimension.as_str()).filter(|value| !value.is_empty())?))
         });
         Ok(View {
             range: word(call, "range", &Range::ALL, Range::as_str)?.unwrap_or(Range::Day),
             by: word(call, "by", &Dimension::ALL, Dimension::as_str)?.unwrap_or(Dimension::Recipe),
-            only: all,
+            label: call.query("label").unwrap_or_default(),
+            order: word(call, "order", &UsageOrder::ALL, UsageOrder::as_str)?,
+            all: word(call, "rows", &["all"], |all| all)?.is_some(),
+            only,
         })
+    }
+
+    /// How the largest values are ordered.
+    pub(super) fn order(&self) -> UsageOrder {
+        self.order.unwrap_or(self.by.usual_order())
+    }
+
+    /// The column of the API's usage for the dimension.
+    pub(super) fn column(&self) -> String {
+        match self.by {
+            Dimension::Label => format!("label:{}", encode(&self.label)),
+            by => by.column().to_owned(),
+        }
+    }
+
+    /// This view by another dimension.
+    pub(super) fn by(&self, by: Dimension) -> View {
+        View { by, order: None, all: false, ..self.clone() }
     }
 
     /// The address of the page with this view.
     pub(super) fn href(&self) -> String {
-        let only = self.only.iter().map(|(dimension, value)| (dimension.as_str(), value.as_str()));
-        let chosen = [("range", self.range.as_str()), ("by", self.by.as_str())];
-        with_query("/console/", &chosen.into_iter().chain(only).collect::<Vec<_>>())
+        with_query("/console/", &self.query())
+    }
+
+    /// The query of the page with this view.
+    pub(super) fn query(&self) -> Vec<(&'static str, &str)> {
+        let mut chosen = vec![("range", self.range.as_str()), ("by", self.by.as_str())];
+        chosen.extend((self.by == Dimension::Label).then_some(("label", self.label.as_str())));
+        chosen.extend(self.order.map(|order| ("order", order.as_str())));
+        chosen.extend(self.all.then_some(("rows", "all")));
+        chosen.extend(self.only.iter().map(|(by, value)| (by.as_str(), value.as_str())));
+        chosen
     }
 
     /// The path and query of the API for the usage of this view, in steps of `interval`.
@@ -190,11 +277,20 @@ mod tests {
         let view = View {
             range: Range::Hour,
             by: Dimension::Key,
+            label: String::new(),
+            order: None,
+            all: false,
             only: Some((Dimension::Target, "a/b&c".into())),
         };
         assert_eq!(view.href(), "/console/?range=hour&by=key&target=a%2Fb%26c");
         let usage = view.usage(&Range::Hour.times(at(0)), "5m");
         let asked = "/v1/router/usage?interval=5m&since=2025-11-24T15%3A05%3A00Z&model=a%2Fb%26c";
         assert_eq!(usage, asked);
+        let teams = View { order: Some(UsageOrder::Errors), all: true, only: None, ..view };
+        let teams = View { by: Dimension::Label, label: "a&b".into(), ..teams };
+        let href = "/console/?range=hour&by=label&label=a%26b&order=errors&rows=all";
+        assert_eq!(teams.href(), href);
+        assert_eq!((teams.column().as_str(), teams.order()), ("label:a%26b", UsageOrder::Errors));
+        assert_eq!(teams.by(Dimension::User).order(), UsageOrder::Cost);
     }
 }

@@ -14,7 +14,7 @@ use rerouter_base::money::{dollars, nano_usd};
 use rerouter_records::page::{ListObject, Page};
 use rerouter_records::usage::{
     LatencyQuantiles, LostHoldObject, LostHoldRecord, Settlement, UsageList, UsageParameters,
-    UsageRecord, UsageSpan,
+    UsageRecord, UsageSpan, is_label_name,
 };
 use rerouter_store::{
     Action, LatencyCounts, LostHold, UsageColumn, UsageGroup, UsageInterval, UsageQuery,
@@ -180,7 +180,7 @@ fn columns(text: &str) -> Result<(Vec<UsageColumn>, String)> {
         if columns.contains(&column) || (column == UsageColumn::Label) == name.is_empty() {
             return Err(refused());
         }
-        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte)) {
+        if !name.is_empty() && !is_label_name(name) {
             let why = "The name of a label in group_by may have letters, digits and - _ . /";
             return Err(Error::invalid("group_by", why));
         }

@@ -197,6 +197,9 @@ section! {
         pub address: SocketAddr = address(), or SocketAddr::from((Ipv4Addr::LOCALHOST, 9090));
         /// Further accepted `Host` values of metrics on loopback.
         pub hosts: Vec<String> = each(host(), SERVER_LIST), or Vec::new();
+        /// A label of keys, such as `team`: calls, tokens and cost are also counted by its value,
+        /// in `rerouter_label_…`.
+        pub label: Option<String> = text();
     }
 }
 

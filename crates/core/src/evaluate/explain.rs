@@ -2,7 +2,7 @@
 //! it.
 
 use rerouter_routing::{
-    Candidate, Decision, Routing, RoutingRefusal, Rule, Strategy, WeightedTarget,
+    Candidate, Condition, Decision, Routing, RoutingRefusal, Rule, Strategy, WeightedTarget,
 };
 
 use super::judge::{Judged, target_name};
@@ -31,7 +31,7 @@ pub(super) fn explain(
     after: &Routing,
 ) -> Vec<Reason> {
     match (&judged.before, &judged.after) {
-        (Ok(was), Ok(is)) => decided(was, is, before, after),
+        (Ok(was), Ok(is)) => decided((was, is), &judged.keywords, before, after),
         (Ok(was), Err(refusal)) => refused(was, refusal, before, after),
         (Err(_), Ok(is)) => reason(
             "targets",
@@ -59,8 +59,8 @@ fn refused(
 }
 
 fn decided(
-    was: &Decision,
-    is: &Decision,
+    (was, is): (&Decision, &Decision),
+    keywords: &[Vec<String>; 2],
     before: Option<&Routing>,
     after: &Routing,
 ) -> Vec<Reason> {
@@ -68,7 +68,7 @@ fn decided(
         return reason("recipe", format!("recipe {} instead of {}", is.recipe, was.recipe));
     }
     if was.rule != is.rule {
-        return vec![rules(was, is, before, after)];
+        return vec![rules((was, is), keywords, before, after)];
     }
     let differ = eligibility(&was.candidates, &is.candidates);
     if !differ.is_empty() {
@@ -87,19 +87,25 @@ fn decided(
     ranking(is, rule_of(before, was), rule_of(Some(after), is))
 }
 
-/// The condition because of which another rule matched.
-fn rules(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routing) -> Reason {
+/// The condition because of which another rule matched, with the keyword sets that it may have read
+/// otherwise.
+fn rules(
+    (was, is): (&Decision, &Decision),
+    keywords: &[Vec<String>; 2],
+    before: Option<&Routing>,
+    after: &Routing,
+) -> Reason {
     let (old, new) = (rule_name(was), rule_name(is));
     let rules = after.recipe(&is.recipe).map(|recipe| recipe.rules()).unwrap_or_default();
     let place = |name: Option<&str>| rules.iter().position(|rule| Some(rule.name()) == name);
     let condition = |rule: Option<&Rule>| {
         rule.and_then(Rule::when).map_or_else(|| "always".to_owned(), |when| when.text().to_owned())
     };
-    let (why, when) = match (place(was.rule.as_deref()), place(is.rule.as_deref())) {
+    let (why, deciding) = match (place(was.rule.as_deref()), place(is.rule.as_deref())) {
         (None, _) => (format!("{old} is gone"), None),
         // The old rule comes first but no longer matches: its condition or a signal differs.
         (Some(earlier), Some(later)) if earlier < later => {
-            (format!("{old} does not match"), Some(condition(rules.get(earlier))))
+            (format!("{old} does not match"), Some(rules.get(earlier)))
         }
         (_, now) => {
             let added = rule_of(
@@ -108,10 +114,21 @@ fn rules(was: &Decision, is: &Decision, before: Option<&Routing>, after: &Routin
             )
             .is_none();
             let word = if added && before.is_some() { "is new and matches" } else { "matches" };
-            (format!("{new} {word}"), Some(condition(now.and_then(|at| rules.get(at)))))
+            (format!("{new} {word}"), Some(now.and_then(|at| rules.get(at))))
         }
     };
-    Reason { kind: "rule", detail: format!("rule {new} instead of {old}: {why}"), when }
+    let mut detail = format!("rule {new} instead of {old}: {why}");
+    if deciding.flatten().and_then(Rule::when).is_some_and(Condition::reads_keywords) {
+        for (word, sets) in ["now hits", "no longer hits"].iter().zip(keywords) {
+            match &sets[..] {
+                [] => {}
+                [set] => detail.push_str(&format!("; the request {word} keyword set {set}")),
+                sets => detail
+                    .push_str(&format!("; the request {word} keyword sets {}", sets.join(", "))),
+            }
+        }
+    }
+    Reason { kind: "rule", detail, when: deciding.map(condition) }
 }
 
 /// Targets whose eligibility changed.

@@ -2,7 +2,7 @@
 //! pure function: equal captures and documents lead to equal judgements on any machine.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rerouter_base::error::RefusalReason;
 use rerouter_captures::capture::record::Head;
@@ -106,6 +106,8 @@ pub(super) struct Judged<'h> {
     pub(super) inexact: bool,
     /// Whether a target counts as healthy and idle because the capture does not know it.
     pub(super) assumed: bool,
+    /// Keyword sets that the request hits only after, and those that it hits only before.
+    pub(super) keywords: [Vec<String>; 2],
 }
 
 impl Question<'_> {
@@ -131,6 +133,7 @@ impl Question<'_> {
         let mut inexact = !inputs.complete(self.candidate, text) || redaction::lost_signals(head);
         inexact |= !inputs.complete_translation(self.candidate, refused);
         let after = decide(self.candidate, &inputs);
+        let hits_after = hits(&inputs);
         // A snapshot leaves out healthy and idle targets. So a target of the recorded document is
         // known even if the snapshot does not list it.
         let is_recorded = |target: &str| {
@@ -162,8 +165,21 @@ impl Question<'_> {
                 decide(baseline, &inputs).map(Cow::Owned)
             }
         };
-        Ok(Judged { before, after, inexact, assumed })
+        let hits_before = hits(if self.baseline.is_some() { &inputs } else { stored });
+        let differ = |these: &BTreeSet<String>, others| these.difference(others).cloned().collect();
+        let keywords = match inexact {
+            // What is not known is no difference.
+            true => Default::default(),
+            false => [differ(&hits_after, &hits_before), differ(&hits_before, &hits_after)],
+        };
+        Ok(Judged { before, after, inexact, assumed, keywords })
     }
+}
+
+/// Names of the keyword sets that a request hits.
+fn hits(inputs: &Inputs) -> BTreeSet<String> {
+    let hits = inputs.keywords.iter().filter(|(_, found)| found.hit);
+    hits.map(|(name, _)| name.clone()).collect()
 }
 
 /// All targets of the matching rule.

@@ -122,3 +122,50 @@ proptest! {
         prop_assert_eq!((counts.unroutable, counts.assumed, counts.inexact), (0, 0, 0));
     }
 }
+
+/// A document with these keyword sets, whose first rule counts how many a request hits.
+fn with_keywords(sets: &str) -> Routing {
+    let rules = "- { name: one, when: 'size(keywords) == 1', targets: [ { target: p/a } ] }\n      \
+        - { name: rest, targets: [ { target: p/b } ] }";
+    let document = format!(
+        "providers:\n  p: {{ protocol: mock }}\nkeywords: {{ {sets} }}\nrecipes:\n  main:\n    \
+         rules:\n      {rules}\naliases: {{ auto: main }}\n"
+    );
+    let server = config::read_server("test", "", &|_| None).unwrap();
+    config::read_routing("test", &document, &server, &|_| None, None).unwrap()
+}
+
+#[test]
+fn a_reason_names_the_keyword_sets_that_differ() {
+    let text = |_| Some("please refactor this".to_owned());
+    let detail = |before: &str, after: &str| {
+        let (before, after) = (with_keywords(before), with_keywords(after));
+        let mut inputs = chat("auto", 1);
+        inputs.complete(&before, text);
+        let id = RequestId::new(at(0), &Random::seeded(1));
+        let mut head = Head::new(id, at(0), UserId::known("usr_1"), "chat.completions");
+        head.decision = Some(Arc::new(decide(&before, &inputs).unwrap()));
+        head.inputs = Some(inputs);
+        let question =
+            Question { candidate: &after, baseline: None, health: &HealthSource::Recorded };
+        let recorded = question.judge(&head, Some(&before), &text, &|| None).unwrap();
+        let baseline = Some(&before);
+        let compared = Question { baseline, ..question };
+        let compared = compared.judge(&head, Some(&before), &text, &|| None).unwrap();
+        let [recorded, compared] =
+            [recorded, compared].map(|judged| explain::explain(&judged, baseline, &after));
+        assert_eq!(recorded, compared);
+        recorded.into_iter().map(|reason| reason.detail).collect::<Vec<_>>().join("|")
+    };
+    let (plain, code) = ("prose: [poem], code: [stack]", "prose: [poem], code: [refactor]");
+    let gained = "rule main.one instead of main.rest: main.one matches; \
+                  the request now hits keyword set code";
+    assert_eq!(detail(plain, code), gained);
+    let lost = "rule main.rest instead of main.one: main.one does not match; \
+                the request no longer hits keyword set code";
+    assert_eq!(detail(code, plain), lost);
+    let both = "rule main.rest instead of main.one: main.one does not match; \
+                the request now hits keyword sets a, b; \
+                the request no longer hits keyword set code";
+    assert_eq!(detail(code, "a: [this], b: [please]"), both);
+}

@@ -195,6 +195,14 @@ fn a_good_answer_stays_as_it_is() {
 }
 
 #[test]
+fn no_choice_is_invented() {
+    for choices in [json!([]), Value::Null, json!("none")] {
+        let shaped = shape(json!({ "id": "1", "choices": choices }));
+        assert_eq!(shaped["choices"], json!([]));
+    }
+}
+
+#[test]
 fn what_is_estimated_is_marked_and_what_was_told_is_not() {
     let answer = |usage: Value| {
         json!({

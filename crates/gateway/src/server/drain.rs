@@ -1,13 +1,13 @@
 //! The end of the process: signals, drain, exit.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use log::{info, warn};
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
 use pingora::services::background::BackgroundService;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::checkpoints;
@@ -82,8 +82,32 @@ async fn connections_ended(app: &App) {
 /// number is right on Linux and macOS, except on MIPS.
 const SIGXFSZ: i32 = 25;
 
+/// SIGTERM and SIGINT. From its creation on neither ends the process by itself, and none is missed.
+pub struct CaughtSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl CaughtSignals {
+    /// Fails if signals cannot be received. Panics outside a Tokio runtime.
+    pub fn catch() -> std::io::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(CaughtSignals { terminate, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Resolves at the first signal since the creation, or since the last time.
+    pub async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 /// Begins a drain on SIGTERM, SIGINT, or when another process has taken over.
 pub(super) struct StopSignals {
+    /// Signals since the start of the process.
+    pub(super) caught: Mutex<Option<CaughtSignals>>,
     /// Notified when another process has taken over.
     pub(super) handed_over: Arc<Notify>,
 }
@@ -94,8 +118,15 @@ impl ShutdownSignalWatch for StopSignals {
         // Handled and ignored, so that a write beyond the limit fails as on a full disk and does
         // not end the process.
         let _ignored = signal(SignalKind::from_raw(SIGXFSZ));
+        let caught = self.caught.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stopped = async {
+            match caught {
+                Some(mut caught) => caught.received().await,
+                None => stop_signal().await,
+            }
+        };
         tokio::select! {
-            () = stop_signal() => {}
+            () = stopped => {}
             () = self.handed_over.notified() => {}
         }
         ShutdownSignal::GracefulTerminate
@@ -103,15 +134,12 @@ impl ShutdownSignalWatch for StopSignals {
 }
 
 async fn stop_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        warn!("signals cannot be received: only SIGKILL ends this process");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    match CaughtSignals::catch() {
+        Ok(mut caught) => caught.received().await,
+        Err(error) => {
+            warn!("signals cannot be received, only SIGKILL ends this process: {error}");
+            std::future::pending().await
+        }
     }
 }
 

@@ -54,7 +54,7 @@ mod upgrade;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use pingora::listeners::{L4BufferSettings, ListenerConfig};
@@ -68,6 +68,7 @@ use tokio::sync::Notify;
 pub use backup::back_up;
 pub use boot::Environment;
 pub use boot_error::BootError;
+pub use drain::CaughtSignals;
 pub use master::{MASTER_KEY, MASTER_KEY_OLD};
 pub use prepared::Gateway;
 
@@ -220,10 +221,12 @@ fn threads(server: &config::Server) -> usize {
 }
 
 /// Runs the gateway until it is told to stop; this is all of `rerouter serve`. `next` is the
-/// program that SIGQUIT starts, with its arguments. If `NOTIFY_SOCKET` is set, systemd is notified.
+/// program that SIGQUIT starts, with its arguments. `caught` has the signals since the start of the
+/// process. If `NOTIFY_SOCKET` is set, systemd is notified.
 pub fn run(
     mut gateway: Gateway,
     next: (PathBuf, Vec<OsString>),
+    caught: CaughtSignals,
     notifies_systemd: bool,
 ) -> Result<(), BootError> {
     let app = gateway.app.clone();
@@ -252,7 +255,8 @@ pub fn run(
         takeover.begin(&app)?;
     }
     let handed_over = Arc::new(Notify::new());
-    let stop = StopSignals { handed_over: Arc::clone(&handed_over) };
+    let caught = Mutex::new(Some(caught));
+    let stop = StopSignals { caught, handed_over: Arc::clone(&handed_over) };
     services::add_upgrade(
         &mut server,
         Offering { app, sockets, before: takeover, next, handed_over },

@@ -73,6 +73,11 @@ impl Condition {
         &self.0.text
     }
 
+    /// Whether it reads which keyword sets a request hits.
+    pub fn reads_keywords(&self) -> bool {
+        self.0.uses.keywords
+    }
+
     /// Whether the condition is true. The error says why the evaluation failed.
     pub fn holds(&self, evaluation: &EvaluationContext<'_>) -> Result<bool, String> {
         match Value::resolve_val(&self.0.tree, &evaluation.context) {
