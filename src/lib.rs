@@ -19,8 +19,8 @@
 //!
 //! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations with a
 //!   word for each value · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN,
-//!   AGENT, ROUTER · [`money`] · [`usage_kind`] what providers bill · [`url`] · [`atomic_file`] files replaced in one step ·
-//!   [`blocking`] work on threads that may block · [`turns`] fair turns for expensive work ·
+//!   AGENT, ROUTER · [`money`] · [`usage_kind`] what providers bill · [`url`] · [`atomic_file`]
+//!   files replaced in one step · [`blocking`] work on threads that may block · [`turns`] fair turns for expensive work ·
 //!   [`repeats`] calls with an `Idempotency-Key` · [`body_memory`] the limit on bodies in memory ·
 //!   [`unread`] the limit on answers that clients do not read · [`trace_context`] the W3C trace
 //!   context of a request · [`secret`]
