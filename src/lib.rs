@@ -20,10 +20,10 @@
 //! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations with a
 //!   word for each value · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN,
 //!   AGENT, ROUTER · [`money`] · [`usage_kind`] what providers bill · [`url`] · [`atomic_file`]
-//!   files replaced in one step · [`blocking`] work on threads that may block · [`turns`] fair turns for expensive work ·
-//!   [`repeats`] calls with an `Idempotency-Key` · [`body_memory`] the limit on bodies in memory ·
-//!   [`unread`] the limit on answers that clients do not read · [`trace_context`] the W3C trace
-//!   context of a request · [`secret`]
+//!   files replaced in one step · [`blocking`] work on threads that may block · [`turns`] fair
+//!   turns for expensive work · [`repeats`] calls with an `Idempotency-Key` · [`body_memory`] the
+//!   limit on bodies in memory · [`unread`] the limit on answers that clients do not read ·
+//!   [`trace_context`] the W3C trace context of a request · [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
 //! - **adapters**: [`document`] YAML, read by tables of keys · [`store`] accounts, keys and
 //!   documents, in SQLite or PostgreSQL, and the index of captures ·
