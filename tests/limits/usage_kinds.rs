@@ -212,6 +212,7 @@ async fn unknown_usage_is_kept_and_counted_and_every_kind_has_its_price() {
     for side in ["before", "after", "after_warm", "after_cold"] {
         assert_eq!(report["cost"][side], sums["cost_usd"], "{report:#}");
     }
+    assert_eq!(report["cost"]["unknown_usage"], json!(count), "{report:#}");
 }
 
 #[tokio::test]

@@ -170,6 +170,10 @@ pub struct CostRecord {
     pub estimated: CostSides,
     /// Cost of the captures skipped as `version` or `redacted`; in no other sum.
     pub skipped: f64,
+    /// Captures whose usage has members of unknown meaning, or something that the prices of the
+    /// document do not count. They are in the sums.
+    #[serde(default)]
+    pub unknown_usage: u64,
     /// Captures whose cost is unknown before or after: a missing price, or no reported usage.
     pub unpriced: u64,
     /// What is missing for those costs, most frequent first.

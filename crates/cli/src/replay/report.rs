@@ -134,6 +134,10 @@ fn costs(report: &EvaluationRecord) -> String {
         let told = sides(before, after);
         out.push_str(&format!("estimated, because providers reported no usage: {told}\n"));
     }
+    if cost.unknown_usage > 0 {
+        let count = cost.unknown_usage;
+        out.push_str(&format!("{count} captures used something that no price counts\n"));
+    }
     if cost.unpriced > 0 {
         let count = cost.unpriced;
         out.push_str(&format!("{count} captures not priced: {}\n", unpriced(report)));

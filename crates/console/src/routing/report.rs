@@ -96,6 +96,11 @@ fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
                 (pieces::money(estimated.after)) " (yours) rest on estimated tokens."
             }
         }
+        @if cost.unknown_usage > 0 {
+            p.muted {
+                (pieces::count(cost.unknown_usage)) " requests used something that no price counts."
+            }
+        }
         @if unpriced > 0 {
             p.muted {
                 "The cost of " (pieces::count(unpriced)) " requests is not known: "

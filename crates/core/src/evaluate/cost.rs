@@ -7,8 +7,9 @@ use std::borrow::Cow;
 use rerouter_base::money::{NanoUsd, nano_usd};
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::usage::Usage;
 use rerouter_records::evaluation::Lack;
-use rerouter_routing::Routing;
+use rerouter_routing::{Routing, is_unknown};
 
 use super::judge::target_name;
 
@@ -39,6 +40,8 @@ pub(super) struct Costs {
     pub(super) after: Cost,
     /// Without cached tokens at a target that the request did not go to.
     pub(super) after_cold: Cost,
+    /// Whether the capture used something that the prices do not count.
+    pub(super) has_unknown_usage: bool,
 }
 
 impl PriceList<'_> {
@@ -47,11 +50,14 @@ impl PriceList<'_> {
     /// that finds no target any more saves nothing.
     pub(super) fn costs(&self, head: &Head, from: Option<&str>, to: Option<&str>) -> Costs {
         let before = cost(head, from, self.baseline, false);
-        if from == to || to.is_none() {
-            return Costs { after: before.clone(), after_cold: before.clone(), before };
-        }
-        let after = |is_cold| cost(head, to, Some(self.candidate), is_cold);
-        Costs { before, after: after(false), after_cold: after(true) }
+        let target = to.or(from).and_then(|target| self.candidate.target_for(target));
+        let prices = target.as_ref().and_then(|target| target.prices.as_deref());
+        let has_unknown_usage = head.usage.as_ref().is_some_and(|usage| is_unknown(prices, usage));
+        let [after, after_cold] = match from == to || to.is_none() {
+            true => [before.clone(), before.clone()],
+            false => [false, true].map(|is_cold| cost(head, to, Some(self.candidate), is_cold)),
+        };
+        Costs { before, after, after_cold, has_unknown_usage }
     }
 }
 
@@ -68,22 +74,26 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>, is_cold: bo
             Ok(0)
         };
     };
+    let priced = |usage: &Usage| {
+        let priced = prices?.target_for(target)?.prices.as_ref()?.cost(usage);
+        priced.map(nano_usd)
+    };
     // The request went this way, including any failover, so the billed cost counts.
-    let first = head
+    let went = head
         .decision
         .as_ref()
         .is_some_and(|decision| is(target, &decision.provider, &decision.model));
-    if first
+    if went
         || head.served.as_ref().is_some_and(|served| is(target, &served.provider, &served.model))
     {
-        return head.cost_usd.map(nano_usd).ok_or_else(|| {
+        // A price may have become known since.
+        let billed = head.cost_usd.map(nano_usd).or_else(|| priced(usage));
+        return billed.ok_or_else(|| {
             unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price)
         });
     }
     let usage = if is_cold { Cow::Owned(usage.without_cache()) } else { Cow::Borrowed(usage) };
-    let priced =
-        prices.and_then(|document| document.target_for(target)?.prices.as_ref()?.cost(&usage));
-    priced.map(nano_usd).ok_or_else(|| unpriced(target, Lack::Price))
+    priced(&usage).ok_or_else(|| unpriced(target, Lack::Price))
 }
 
 /// Whether a complete answer has no usage. Token counts use nothing, and failures are not billed.

@@ -38,6 +38,8 @@ pub struct EvaluationReport {
     changes: BTreeMap<(String, String), TargetChange>,
     shift: BTreeMap<String, (u64, u64)>,
     cost: CostSums,
+    /// Captures that used something that the prices do not count.
+    unknown_usage: u64,
     /// The part of `cost` that rests on usage estimated by the gateway.
     estimated: CostSums,
     /// Cost of the skipped captures.
@@ -129,7 +131,8 @@ impl EvaluationReport {
     }
 
     fn add_costs(&mut self, head: &Head, costs: &Costs) {
-        let Costs { before, after, after_cold } = costs;
+        let Costs { before, after, after_cold, has_unknown_usage } = costs;
+        self.unknown_usage += u64::from(*has_unknown_usage);
         // An unknown cost after counts as the cost before, and an unknown cost before as 0 on both
         // sides. So the sums differ only by known changes.
         let sums = match (before, after) {
@@ -225,6 +228,7 @@ impl EvaluationReport {
                 after: dollars(self.estimated.after),
             },
             skipped: dollars(self.skipped_nano),
+            unknown_usage: self.unknown_usage,
             unpriced: self.unpriced,
             unpriced_targets: unpriced.into_iter().map(row).collect(),
         }
