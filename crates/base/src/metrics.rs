@@ -174,26 +174,17 @@ impl Metrics {
 
     /// Sets the number of keys of a status.
     pub fn keys(&self, interface: &str, status: &str, count: usize) {
-        self.process
-            .keys
-            .with_label_values(&[interface, status])
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.process.keys.with_label_values(&[interface, status]).set(gauge(count));
     }
 
     /// Sets the number of nodes in a state.
     pub fn nodes(&self, state: &str, count: usize) {
-        self.process
-            .nodes
-            .with_label_values(&[state])
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.process.nodes.with_label_values(&[state]).set(gauge(count));
     }
 
     /// Sets the number of revoked `keys` or disabled `users` that the store has not written yet.
     pub fn unsaved_endings(&self, kind: &str, count: usize) {
-        self.process
-            .unsaved_endings
-            .with_label_values(&[kind])
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.process.unsaved_endings.with_label_values(&[kind]).set(gauge(count));
     }
 
     /// Sets the US dollars of budgets that this process holds, and that dead ones held.
@@ -348,6 +339,11 @@ impl Metrics {
             String::new()
         })
     }
+}
+
+/// A count as the value of a gauge.
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Removes the series for which `keep` returns false. Its arguments are the values of the labels

@@ -1,6 +1,7 @@
 //! The dialects, with methods that look up their rows.
 
 use super::usage::Usage;
+use super::usage_answer::read_ending;
 
 /// A dialect: the form of answers and streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +51,6 @@ impl Dialect {
 
     /// The usage in the last bytes of an answer that is no stream.
     pub fn read_usage_at_end(self, ending: &[u8]) -> Option<Usage> {
-        (self.row().usage.read_ending)(ending)
+        read_ending(ending, self.row().usage.member)
     }
 }

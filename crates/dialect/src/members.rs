@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 
 use super::feature::Feature;
 use super::neutral::size;
@@ -123,7 +122,7 @@ macro_rules! wire_object {
                                 })?;
                                 continue;
                             })*
-                            let value: $crate::members::Presence = map.next_value()?;
+                            let value: $crate::neutral::json_text::JsonPresence = map.next_value()?;
                             if value.0 {
                                 read.others.add($table, &name);
                             }
@@ -141,13 +140,19 @@ macro_rules! wire_object {
 
 pub(super) use wire_object;
 
-/// Whether a value is other than `null`, `false` or empty.
-pub(super) struct Presence(pub(super) bool);
+// The user's place in the options of a web search, in every dialect.
+wire_object!(Place, &[], {
+    kind: String = "type",
+    city: String,
+    country: String,
+    region: String,
+    timezone: String,
+});
 
-impl<'de> Deserialize<'de> for Presence {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let raw: &RawValue = Deserialize::deserialize(from)?;
-        Ok(Presence(!matches!(raw.get(), "null" | "false" | "[]" | "{}" | "\"\"")))
+impl Place {
+    /// The members as the neutral form has them.
+    pub(super) fn parts(self) -> [Option<String>; 4] {
+        [self.city, self.country, self.region, self.timezone]
     }
 }
 

@@ -23,6 +23,8 @@ use pingora::{Error, ErrorType, OrErr, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use super::wrap::no_custom_messages;
+
 /// Most answer bytes that one HTTP/2 connection queues for its socket. Further bytes wait in their
 /// calls.
 pub(super) const H2_UNSENT: usize = 64 << 10;
@@ -356,15 +358,7 @@ impl Session for Http2Session {
         self.digest.socket_digest.as_ref()?.local_addr()
     }
 
-    fn pseudo_raw_h1_request_header(&self) -> Bytes {
-        Bytes::new()
-    }
-
     fn enable_retry_buffering(&mut self) {}
-
-    fn retry_buffer_truncated(&self) -> bool {
-        false
-    }
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
         None
@@ -374,24 +368,5 @@ impl Session for Http2Session {
         Ok(())
     }
 
-    fn take_custom_message_reader(
-        &mut self,
-    ) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
-        None
-    }
-
-    fn restore_custom_message_reader(
-        &mut self,
-        _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
-        None
-    }
-
-    fn restore_custom_message_writer(&mut self, _: Box<dyn CustomMessageWrite>) -> Result<()> {
-        Ok(())
-    }
+    no_custom_messages!();
 }

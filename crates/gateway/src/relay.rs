@@ -218,21 +218,8 @@ impl Relay {
         if self.status.is_none() {
             return;
         }
-        self.held.clear();
-        self.held_bytes = 0;
-        self.overfull = false;
-        self.status = None;
-        self.headers = HeaderMap::new();
-        self.stream = false;
-        self.tally = StreamTally::default();
-        self.filter = AnswerFilter::default();
-        self.translating = None;
-        self.body = BytesMut::new();
-        self.body_truncated = false;
-        self.ending.clear();
-        self.first_content = None;
-        self.begins = None;
-        self.tail.clear();
+        let Relay { target, committed, complete, answer, memory, .. } = std::mem::take(self);
+        *self = Relay { target, committed, complete, answer, memory, ..Relay::default() };
     }
 
     /// Notes what the task tells: status, kind of answer, content, usage.

@@ -65,6 +65,42 @@ async fn reach(deadline: Instant) {
     }
 }
 
+/// The methods of a Pingora session for what no session here has: custom messages, a raw head, and a
+/// retry buffer that may be cut.
+macro_rules! no_custom_messages {
+    () => {
+        fn pseudo_raw_h1_request_header(&self) -> Bytes {
+            Bytes::new()
+        }
+
+        fn retry_buffer_truncated(&self) -> bool {
+            false
+        }
+
+        fn take_custom_message_reader(
+            &mut self,
+        ) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
+            None
+        }
+
+        fn restore_custom_message_reader(
+            &mut self,
+            _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
+        ) -> Result<()> {
+            Ok(())
+        }
+
+        fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
+            None
+        }
+
+        fn restore_custom_message_writer(&mut self, _: Box<dyn CustomMessageWrite>) -> Result<()> {
+            Ok(())
+        }
+    };
+}
+pub(super) use no_custom_messages;
+
 /// A session for Pingora's proxy that replays the body of `call` and relays its answer.
 struct Wrap {
     head: RequestHeader,
@@ -334,17 +370,9 @@ impl Session for Wrap {
         self.inner.as_ref().and_then(|inner| inner.server_addr())
     }
 
-    fn pseudo_raw_h1_request_header(&self) -> Bytes {
-        Bytes::new()
-    }
-
     /// Pingora calls this once for each connected attempt, before it starts to stream.
     fn enable_retry_buffering(&mut self) {
         self.call.attempt_connected();
-    }
-
-    fn retry_buffer_truncated(&self) -> bool {
-        false
     }
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
@@ -355,24 +383,5 @@ impl Session for Wrap {
         Ok(())
     }
 
-    fn take_custom_message_reader(
-        &mut self,
-    ) -> Option<Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>> {
-        None
-    }
-
-    fn restore_custom_message_reader(
-        &mut self,
-        _: Box<dyn Stream<Item = Result<Bytes>> + Unpin + Send + Sync + 'static>,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    fn take_custom_message_writer(&mut self) -> Option<Box<dyn CustomMessageWrite>> {
-        None
-    }
-
-    fn restore_custom_message_writer(&mut self, _: Box<dyn CustomMessageWrite>) -> Result<()> {
-        Ok(())
-    }
+    no_custom_messages!();
 }

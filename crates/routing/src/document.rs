@@ -248,42 +248,21 @@ fn retry_on() -> impl ValueKind<Value = RetryOn> {
     })
 }
 
-/// How a rule orders its targets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    #[default]
-    Priority,
-    /// A random draw in proportion to the weights.
-    Weighted,
-    /// The faster of two random targets.
-    LeastLatency,
-    /// Fewest requests in flight.
-    LeastBusy,
-    Cheapest,
-    /// Rendezvous hashing of a key.
-    Sticky,
-}
-
-impl Strategy {
-    pub const ALL: [Strategy; 6] = [
-        Strategy::Priority,
-        Strategy::Weighted,
-        Strategy::LeastLatency,
-        Strategy::LeastBusy,
-        Strategy::Cheapest,
-        Strategy::Sticky,
-    ];
-
-    /// Name in documents and decisions.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Strategy::Priority => "priority",
-            Strategy::Weighted => "weighted",
-            Strategy::LeastLatency => "least_latency",
-            Strategy::LeastBusy => "least_busy",
-            Strategy::Cheapest => "cheapest",
-            Strategy::Sticky => "sticky",
-        }
+rerouter_base::words! {
+    /// How a rule orders its targets.
+    #[derive(Default)]
+    pub enum Strategy {
+        #[default]
+        Priority = "priority",
+        /// A random draw in proportion to the weights.
+        Weighted = "weighted",
+        /// The faster of two random targets.
+        LeastLatency = "least_latency",
+        /// Fewest requests in flight.
+        LeastBusy = "least_busy",
+        Cheapest = "cheapest",
+        /// Rendezvous hashing of a key.
+        Sticky = "sticky",
     }
 }
 

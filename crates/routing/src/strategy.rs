@@ -28,7 +28,7 @@ pub(super) fn order(
         Strategy::LeastBusy => {
             (ranked(from, |target| state(target, inputs).map_or(0, |health| health.inflight)), 1.0)
         }
-        Strategy::Cheapest => (ranked(from, |target| ByCost(cost(target, inputs))), 1.0),
+        Strategy::Cheapest => (ranked(from, |target| by_cost(cost(target, inputs))), 1.0),
         Strategy::Sticky => sticky(from, inputs.seed, key),
     }
 }
@@ -102,28 +102,11 @@ fn expected(target: &Target, inputs: &Inputs) -> u128 {
     }
 }
 
-/// A cost with a total order; unknown comes last.
-struct ByCost(Option<f64>);
-
-impl Ord for ByCost {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.unwrap_or(f64::INFINITY).total_cmp(&other.0.unwrap_or(f64::INFINITY))
-    }
+/// A rank by cost, which is never negative: the bits of such numbers have their order. Unknown comes
+/// last.
+fn by_cost(cost: Option<f64>) -> u64 {
+    cost.map_or(u64::MAX, |cost| cost.max(0.0).to_bits())
 }
-
-impl PartialOrd for ByCost {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for ByCost {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for ByCost {}
 
 /// Estimated cost of the request in millionths of a dollar; `None` if a required price is unknown.
 /// Few answers use up `max_tokens`, so the answer counts as [`bounds::ANSWER_TOKENS`] at most.

@@ -25,7 +25,6 @@ struct ExportedCapture {
     user: UserId,
     agent: Option<String>,
     client_request_id: Option<String>,
-    #[serde(default)]
     trace_id: Option<TraceId>,
     decision: Option<DecisionRecord>,
     inputs: Option<Inputs>,
@@ -43,7 +42,6 @@ struct ExportedCapture {
     response: CapturedResponse,
     redacted: bool,
     error: Option<String>,
-    #[serde(default)]
     refused: Option<RefusalReason>,
 }
 

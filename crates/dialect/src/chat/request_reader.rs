@@ -5,7 +5,7 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 use crate::feature::Feature;
-use crate::members::{Content, MalformedRequest, Table, WordOr, read as parse, wire_object};
+use crate::members::{Content, MalformedRequest, Place, Table, WordOr, read as parse, wire_object};
 use crate::neutral::part::{Base64, File, Image, Part, Source, ToolCall, ToolResult};
 use crate::neutral::request::{
     Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
@@ -148,13 +148,6 @@ wire_object!(JsonSchema, &[], {
 });
 wire_object!(SearchOptions, &[], { search_context_size: String, user_location: Location, });
 wire_object!(Location, &[], { kind: String = "type", approximate: Place, });
-wire_object!(Place, &[], {
-    kind: String = "type",
-    city: String,
-    country: String,
-    region: String,
-    timezone: String,
-});
 
 pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     let mut body: Body = parse(body)?;
@@ -184,11 +177,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
 
 fn read_settings(body: Body, request: &mut Request) {
     let uses = &mut request.uses;
-    let mut note = |is_there: bool, feature, name: &'static str| {
-        if is_there {
-            uses.add(feature, "", name);
-        }
-    };
+    let mut note = |is_there, feature, name| uses.add_if(is_there, feature, "", name);
     let over = |number: &Option<Number>, most| {
         number.as_ref().and_then(Number::as_f64).is_some_and(|number| number > most)
     };
@@ -244,10 +233,7 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     };
     match message.role.as_deref() {
         Some("system" | "developer") => {
-            let texts = content.into_iter().filter_map(|part| match part {
-                Part::Text(text) => Some(text),
-                _ => None,
-            });
+            let texts = content.into_iter().filter_map(Part::into_text);
             request.instruct(texts.collect(), "messages.", "role");
         }
         Some("user") => request.say(Speaker::User, content, false),
@@ -261,10 +247,8 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
         }
         Some("tool") => {
             let call_id = message.tool_call_id.unwrap_or_default();
-            let media = |part: &Part| !matches!(part, Part::Text(_));
-            if content.iter().any(media) {
-                uses.add(Feature::ResultMedia, "messages.", "content");
-            }
+            let has_media = content.iter().any(|part| part.text().is_none());
+            uses.add_if(has_media, Feature::ResultMedia, "messages.", "content");
             request.answer_call(ToolResult { call_id, content, is_error: false });
         }
         Some("function") => uses.add(Feature::Functions, "messages.", "role"),
@@ -444,7 +428,7 @@ fn read_parameters(written: &str, uses: &mut UsedFeatures) -> WebSearch {
     let search = WebSearch {
         allowed_domains: asked.allowed_domains.unwrap_or_default(),
         blocked_domains: asked.excluded_domains.unwrap_or_default(),
-        place: asked.user_location.map(|of| [of.city, of.country, of.region, of.timezone]),
+        place: asked.user_location.map(Place::parts),
         context_size: asked.search_context_size,
     };
     for (is_asked, feature, name) in [
@@ -453,9 +437,7 @@ fn read_parameters(written: &str, uses: &mut UsedFeatures) -> WebSearch {
         (search.place.is_some(), Feature::WebSearchPlace, "user_location"),
         (search.context_size.is_some(), Feature::WebSearchSize, "search_context_size"),
     ] {
-        if is_asked {
-            uses.add(feature, PATH, name);
-        }
+        uses.add_if(is_asked, feature, PATH, name);
     }
     search
 }
@@ -467,11 +449,9 @@ fn read_search(options: SearchOptions, uses: &mut UsedFeatures) -> WebSearch {
         uses.add(Feature::WebSearchSize, "web_search_options.", "search_context_size");
     }
     let place = options.user_location.and_then(|location| location.approximate);
-    if place.is_some() {
-        uses.add(Feature::WebSearchPlace, "web_search_options.", "user_location");
-    }
+    uses.add_if(place.is_some(), Feature::WebSearchPlace, "web_search_options.", "user_location");
     WebSearch {
-        place: place.map(|place| [place.city, place.country, place.region, place.timezone]),
+        place: place.map(Place::parts),
         context_size: options.search_context_size,
         ..WebSearch::default()
     }

@@ -83,13 +83,6 @@ fn write_system<'a>(messages: &mut Items<'_>, texts: impl Iterator<Item = &'a st
     });
 }
 
-fn text_of(part: &Part) -> Option<&str> {
-    match part {
-        Part::Text(text) => Some(text),
-        _ => None,
-    }
-}
-
 /// The text of a part that becomes plain text in a chat completion.
 fn whole_text(part: &Part) -> Option<Cow<'_, str>> {
     match part {
@@ -101,7 +94,7 @@ fn whole_text(part: &Part) -> Option<Cow<'_, str>> {
 
 fn write_turn(messages: &mut Items<'_>, turn: &Turn) {
     match turn.speaker {
-        Speaker::System => write_system(messages, turn.content.iter().filter_map(text_of)),
+        Speaker::System => write_system(messages, turn.content.iter().filter_map(Part::text)),
         Speaker::Assistant => write_answer(messages, &turn.content),
         Speaker::User => write_user(messages, &turn.content),
     }
@@ -118,7 +111,7 @@ fn write_answer(messages: &mut Items<'_>, content: &[Part]) {
     });
     messages.object(|message| {
         message.value("role", "assistant");
-        let texts = content.iter().filter_map(text_of);
+        let texts = content.iter().filter_map(Part::text);
         if texts.clone().next().is_some() || (refusal.is_none() && calls.clone().next().is_none()) {
             write_texts(message, texts);
         } else {

@@ -15,17 +15,13 @@ use super::super::usage_object::PartialUsage;
 use crate::wire::sse::SseFields;
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct ChatChunk<'a> {
-    #[serde(borrow)]
     error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     choices: Option<Vec<ChunkChoice<'a>>>,
-    #[serde(borrow)]
     usage: Option<&'a RawValue>,
-    #[serde(borrow)]
     service_tier: Option<&'a RawValue>,
     /// Groq reports its usage here.
-    #[serde(borrow)]
     x_groq: Option<&'a RawValue>,
 }
 
@@ -36,32 +32,23 @@ struct GroqExtension<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct ChunkChoice<'a> {
-    #[serde(borrow)]
     index: Option<&'a RawValue>,
-    #[serde(borrow)]
     finish_reason: Option<&'a RawValue>,
-    #[serde(borrow)]
     delta: Option<ChatDelta<'a>>,
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct ChatDelta<'a> {
-    #[serde(borrow)]
     content: Option<&'a RawValue>,
-    #[serde(borrow)]
     refusal: Option<&'a RawValue>,
-    #[serde(borrow)]
     reasoning: Option<&'a RawValue>,
-    #[serde(borrow)]
     reasoning_content: Option<&'a RawValue>,
-    #[serde(borrow)]
     tool_calls: Option<&'a RawValue>,
-    #[serde(borrow)]
     function_call: Option<&'a RawValue>,
-    #[serde(borrow)]
     audio: Option<&'a RawValue>,
-    #[serde(borrow)]
     images: Option<&'a RawValue>,
 }
 
@@ -157,10 +144,9 @@ struct CallDelta<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct FunctionDelta<'a> {
-    #[serde(borrow)]
     name: Option<Cow<'a, str>>,
-    #[serde(borrow)]
     arguments: Option<Cow<'a, str>>,
 }
 

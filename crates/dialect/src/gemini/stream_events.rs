@@ -13,55 +13,42 @@ use super::super::usage_object::PartialUsage;
 use crate::wire::sse::SseFields;
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct GeneratedChunk<'a> {
-    #[serde(borrow)]
     error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     candidates: Option<Vec<CandidateChunk<'a>>>,
-    #[serde(borrow)]
     prompt_feedback: Option<PromptFeedback<'a>>,
-    #[serde(borrow)]
     usage_metadata: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct PromptFeedback<'a> {
-    #[serde(borrow)]
     block_reason: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct CandidateChunk<'a> {
     index: Option<u32>,
-    #[serde(borrow)]
     finish_reason: Option<&'a RawValue>,
-    #[serde(borrow)]
     content: Option<CandidateContent<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct CandidateContent<'a> {
-    #[serde(borrow, default)]
     parts: Option<Vec<PartChunk<'a>>>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct PartChunk<'a> {
-    #[serde(borrow)]
     text: Option<&'a RawValue>,
-    #[serde(borrow)]
     function_call: Option<&'a RawValue>,
-    #[serde(borrow)]
     executable_code: Option<&'a RawValue>,
-    #[serde(borrow)]
     code_execution_result: Option<&'a RawValue>,
-    #[serde(borrow)]
     inline_data: Option<&'a RawValue>,
-    #[serde(borrow)]
     file_data: Option<&'a RawValue>,
 }
 

@@ -14,83 +14,59 @@ use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 use crate::usage_object::PartialUsage;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 struct GeminiChunk<'a> {
-    #[serde(borrow, default)]
     candidates: Option<Vec<GeminiCandidate<'a>>>,
-    #[serde(borrow, default)]
     prompt_feedback: Option<GeminiPromptFeedback<'a>>,
-    #[serde(borrow, default)]
     usage_metadata: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     model_version: JsonText<'a>,
-    #[serde(borrow, default)]
     response_id: JsonText<'a>,
-    #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 struct GeminiCandidate<'a> {
-    #[serde(default)]
     index: JsonCount,
-    #[serde(borrow, default)]
     content: Option<GeminiContent<'a>>,
-    #[serde(borrow, default)]
     finish_reason: JsonText<'a>,
-    #[serde(borrow, default)]
     finish_message: JsonText<'a>,
-    #[serde(default)]
     citation_metadata: JsonPresence,
-    #[serde(default)]
     grounding_metadata: JsonPresence,
-    #[serde(default)]
     logprobs_result: JsonPresence,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct GeminiContent<'a> {
-    #[serde(borrow, default)]
     parts: Option<Vec<GeminiPart<'a>>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 struct GeminiPart<'a> {
-    #[serde(borrow, default)]
     text: JsonText<'a>,
-    #[serde(default)]
     thought: JsonPresence,
-    #[serde(borrow, default)]
     thought_signature: JsonText<'a>,
-    #[serde(borrow, default)]
     function_call: Option<GeminiCall<'a>>,
-    #[serde(default)]
     inline_data: JsonPresence,
-    #[serde(default)]
     executable_code: JsonPresence,
-    #[serde(default)]
     code_execution_result: JsonPresence,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct GeminiCall<'a> {
-    #[serde(borrow, default)]
     id: JsonText<'a>,
-    #[serde(borrow, default)]
     name: JsonText<'a>,
-    #[serde(borrow, default)]
     args: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 struct GeminiPromptFeedback<'a> {
-    #[serde(borrow, default)]
     block_reason: JsonText<'a>,
-    #[serde(borrow, default)]
     block_reason_message: JsonText<'a>,
 }
 

@@ -114,11 +114,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
 
 fn read_settings(body: Body, request: &mut Request) {
     let uses = &mut request.uses;
-    let mut note = |is_there: bool, feature, name: &'static str| {
-        if is_there {
-            uses.add(feature, "", name);
-        }
-    };
+    let mut note = |is_there, feature, name| uses.add_if(is_there, feature, "", name);
     note(body.max_tokens.is_some(), Feature::MaxTokens, "max_tokens");
     note(body.temperature.is_some(), Feature::Temperature, "temperature");
     note(body.top_p.is_some(), Feature::TopP, "top_p");
@@ -137,9 +133,7 @@ fn read_settings(body: Body, request: &mut Request) {
     };
     if let Some(metadata) = body.metadata {
         request.uses.add_all("metadata.", metadata.others);
-        if metadata.user_id.is_some() {
-            request.uses.add(Feature::User, "metadata.", "user_id");
-        }
+        request.uses.add_if(metadata.user_id.is_some(), Feature::User, "metadata.", "user_id");
         request.user = metadata.user_id;
     }
 }
@@ -160,9 +154,7 @@ fn read_output(body: &mut Body, request: &mut Request) {
             uses.add(Feature::Reasoning, "", "thinking");
             shown = Some(thinking.display.as_deref() != Some("omitted"));
         }
-        if thinking.display.is_some() {
-            uses.add(Feature::ReasoningSummary, "thinking.", "display");
-        }
+        uses.add_if(thinking.display.is_some(), Feature::ReasoningSummary, "thinking.", "display");
     }
     let mut format = body.output_format.take();
     if let Some(config) = body.output_config.take() {
@@ -189,18 +181,13 @@ fn texts_of(
     uses: &mut UsedFeatures,
 ) -> Vec<String> {
     let parts = content.map_or_else(Vec::new, |content| read_content(content, path, uses));
-    if parts.iter().any(|part| !matches!(part, Part::Text(_))) {
-        uses.add(Feature::OtherContent, path, "content");
-    }
+    let has_others = parts.iter().any(|part| part.text().is_none());
+    uses.add_if(has_others, Feature::OtherContent, path, "content");
     texts(parts)
 }
 
 fn texts(parts: Vec<Part>) -> Vec<String> {
-    let texts = parts.into_iter().filter_map(|part| match part {
-        Part::Text(text) => Some(text),
-        _ => None,
-    });
-    texts.collect()
+    parts.into_iter().filter_map(Part::into_text).collect()
 }
 
 fn read_content(content: Content<Block>, path: &'static str, uses: &mut UsedFeatures) -> Vec<Part> {
@@ -251,9 +238,7 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
     }
     match kind.as_str() {
         "text" => {
-            if citations.is_some() {
-                uses.add(Feature::Hints, path, "citations");
-            }
+            uses.add_if(citations.is_some(), Feature::Hints, path, "citations");
             text.map(Part::Text)
         }
         "image" => {
@@ -312,14 +297,11 @@ fn read_tool_result(
     uses: &mut UsedFeatures,
 ) -> ToolResult {
     let (call_id, is_error) = (call_id.unwrap_or_default(), is_error.unwrap_or_default());
-    if is_error {
-        uses.add(Feature::ResultErrors, path, "is_error");
-    }
+    uses.add_if(is_error, Feature::ResultErrors, path, "is_error");
     let content = content
         .map_or_else(Vec::new, |content| read_content(content, "messages.content.content.", uses));
-    if content.iter().any(|part| matches!(part, Part::Image(_) | Part::File(_))) {
-        uses.add(Feature::ResultMedia, path, "tool_result");
-    }
+    let has_media = content.iter().any(|part| matches!(part, Part::Image(_) | Part::File(_)));
+    uses.add_if(has_media, Feature::ResultMedia, path, "tool_result");
     ToolResult { call_id, content, is_error }
 }
 

@@ -15,39 +15,29 @@ use super::super::usage_object::PartialUsage;
 use crate::wire::sse::SseFields;
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct MessageEvent<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     kind: Option<Cow<'a, str>>,
-    #[serde(borrow)]
     message: Option<&'a RawValue>,
-    #[serde(borrow)]
     content_block: Option<&'a RawValue>,
-    #[serde(borrow)]
     delta: Option<&'a RawValue>,
-    #[serde(borrow)]
     usage: Option<&'a RawValue>,
-    #[serde(borrow)]
     error: Option<&'a RawValue>,
 }
 
 /// A `message`, `content_block` or `delta` object of an event.
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct InnerObject<'a> {
-    #[serde(borrow, rename = "type")]
+    #[serde(rename = "type")]
     kind: Option<Cow<'a, str>>,
-    #[serde(borrow)]
     usage: Option<&'a RawValue>,
-    #[serde(borrow)]
     text: Option<&'a RawValue>,
-    #[serde(borrow)]
     thinking: Option<&'a RawValue>,
-    #[serde(borrow)]
     partial_json: Option<&'a RawValue>,
-    #[serde(borrow)]
     signature: Option<&'a RawValue>,
-    #[serde(borrow)]
     citation: Option<&'a RawValue>,
-    #[serde(borrow)]
     stop_reason: Option<&'a RawValue>,
 }
 

@@ -14,81 +14,58 @@ use crate::neutral::seal::Seal;
 use crate::usage_object::PartialUsage;
 use crate::wire::sse::SSE_EVENT_BYTES;
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct MessageStreamEvent<'a> {
-    #[serde(borrow, default, rename = "type")]
+    #[serde(rename = "type")]
     kind: JsonText<'a>,
-    #[serde(default)]
     index: JsonCount,
-    #[serde(borrow, default)]
     message: Option<MessageBody<'a>>,
-    #[serde(borrow, default)]
     content_block: Option<MessageBlock<'a>>,
-    #[serde(borrow, default)]
     delta: Option<BlockDelta<'a>>,
-    #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct MessageBody<'a> {
-    #[serde(borrow, default, rename = "type")]
+    #[serde(rename = "type")]
     kind: JsonText<'a>,
-    #[serde(borrow, default)]
     id: JsonText<'a>,
-    #[serde(borrow, default)]
     model: JsonText<'a>,
-    #[serde(borrow, default)]
     content: TextOrList<'a, MessageBlock<'a>>,
-    #[serde(borrow, default)]
     stop_reason: JsonText<'a>,
-    #[serde(borrow, default)]
     stop_sequence: JsonText<'a>,
-    #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct MessageBlock<'a> {
-    #[serde(borrow, default, rename = "type")]
+    #[serde(rename = "type")]
     kind: JsonText<'a>,
-    #[serde(borrow, default)]
     text: JsonText<'a>,
-    #[serde(borrow, default)]
     thinking: JsonText<'a>,
-    #[serde(borrow, default)]
     signature: JsonText<'a>,
-    #[serde(borrow, default)]
     data: JsonText<'a>,
-    #[serde(borrow, default)]
     id: JsonText<'a>,
-    #[serde(borrow, default)]
     name: JsonText<'a>,
-    #[serde(borrow, default)]
     input: Option<&'a RawValue>,
-    #[serde(default)]
     citations: JsonPresence,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct BlockDelta<'a> {
-    #[serde(borrow, default, rename = "type")]
+    #[serde(rename = "type")]
     kind: JsonText<'a>,
-    #[serde(borrow, default)]
     text: JsonText<'a>,
-    #[serde(borrow, default)]
     thinking: JsonText<'a>,
-    #[serde(borrow, default)]
     signature: JsonText<'a>,
-    #[serde(borrow, default)]
     partial_json: JsonText<'a>,
-    #[serde(borrow, default)]
     stop_reason: JsonText<'a>,
-    #[serde(borrow, default)]
     stop_sequence: JsonText<'a>,
 }
 

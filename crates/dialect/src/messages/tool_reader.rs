@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::client_tools;
 use crate::feature::Feature;
-use crate::members::{Table, wire_object};
+use crate::members::{Place, Table, wire_object};
 use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch};
 use rerouter_base::secret::Secret;
 
@@ -46,13 +46,6 @@ wire_object!(McpServerMember, &[], {
     tool_configuration: ToolConfiguration,
 });
 wire_object!(ToolConfiguration, &[], { enabled: bool, allowed_tools: Vec<String>, });
-wire_object!(Place, &[], {
-    kind: String = "type",
-    city: String,
-    country: String,
-    region: String,
-    timezone: String,
-});
 wire_object!(Choice, &[], {
     kind: String = "type",
     name: String,
@@ -66,9 +59,7 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
     let name = tool.name.unwrap_or_default();
     if matches!(kind.as_str(), "" | "custom") {
         uses.add(Feature::Tools, "", "tools");
-        if tool.strict.is_some() {
-            uses.add(Feature::StrictTools, "tools.", "strict");
-        }
+        uses.add_if(tool.strict.is_some(), Feature::StrictTools, "tools.", "strict");
         request.tools.push(Tool {
             name,
             description: tool.description,
@@ -98,9 +89,7 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
         if tool.user_location.is_some() {
             uses.add(Feature::WebSearchPlace, "tools.", "user_location");
         }
-        let place = tool
-            .user_location
-            .map(|place| [place.city, place.country, place.region, place.timezone]);
+        let place = tool.user_location.map(Place::parts);
         uses.add(Feature::WebSearch, "tools.", kind);
         request.web_search =
             Some(WebSearch { allowed_domains, blocked_domains, place, context_size: None });

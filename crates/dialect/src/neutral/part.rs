@@ -28,6 +28,22 @@ pub enum Part {
     Refusal(String),
 }
 
+impl Part {
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Part::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_text(self) -> Option<String> {
+        match self {
+            Part::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
 /// Base64 text as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base64(pub String);

@@ -224,6 +224,19 @@ impl UsedFeatures {
         }
     }
 
+    /// Notes a feature if the request asks for it.
+    pub(crate) fn add_if(
+        &mut self,
+        is_asked: bool,
+        feature: Feature,
+        path: &'static str,
+        name: &'static str,
+    ) {
+        if is_asked {
+            self.add(feature, path, name);
+        }
+    }
+
     /// Notes the members of an object that were not read.
     pub(crate) fn add_all(&mut self, path: &'static str, others: Others) {
         for (feature, name) in others.names {
@@ -281,10 +294,7 @@ impl Request {
     /// All texts of the operator or developer, including those between turns.
     pub(crate) fn system_texts(&self) -> impl Iterator<Item = &str> {
         let later = self.turns.iter().filter(|turn| turn.speaker == Speaker::System);
-        let later = later.flat_map(|turn| &turn.content).filter_map(|part| match part {
-            Part::Text(text) => Some(text.as_str()),
-            _ => None,
-        });
+        let later = later.flat_map(|turn| &turn.content).filter_map(Part::text);
         self.system.iter().map(String::as_str).chain(later)
     }
 

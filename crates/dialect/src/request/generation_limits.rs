@@ -96,7 +96,7 @@ impl GenerationLimits {
     pub(crate) fn read(
         &mut self,
         cursor: &mut Cursor<'_>,
-        name: &str,
+        name: &'static str,
         rules: &LimitRules,
     ) -> Result<(), JsonError> {
         match name {
@@ -128,9 +128,7 @@ impl GenerationLimits {
             | "mm_processor_kwargs" => self.is_open |= is_there(cursor)?,
             "search_options" | "search_parameters" | "enable_search" | "mcp_servers"
             | "plugins" | "data_sources" => self.is_open |= is_there(cursor)?,
-            "service_tier" => self.read_mode(cursor, "service_tier")?,
-            "speed" => self.read_mode(cursor, "speed")?,
-            "inference_geo" => self.read_mode(cursor, "inference_geo")?,
+            "service_tier" | "speed" | "inference_geo" => self.read_mode(cursor, name)?,
             "web_search_options" => {
                 // Even an empty object enables the search.
                 self.is_open |= cursor.kind()? != JsonKind::Null;

@@ -129,11 +129,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
 
 fn read_settings(body: Body, request: &mut Request) {
     let uses = &mut request.uses;
-    let mut note = |is_there: bool, feature, name: &'static str| {
-        if is_there {
-            uses.add(feature, "", name);
-        }
-    };
+    let mut note = |is_there, feature, name| uses.add_if(is_there, feature, "", name);
     note(body.max_output_tokens.is_some(), Feature::MaxTokens, "max_output_tokens");
     note(body.temperature.is_some(), Feature::Temperature, "temperature");
     note(body.top_p.is_some(), Feature::TopP, "top_p");
@@ -163,21 +159,15 @@ fn read_output(body: &mut Body, request: &mut Request) {
     let uses = &mut request.uses;
     if let Some(text) = body.text.take() {
         uses.add_all("text.", text.others);
-        if text.verbosity.is_some() {
-            uses.add(Feature::Verbosity, "text.", "verbosity");
-        }
+        uses.add_if(text.verbosity.is_some(), Feature::Verbosity, "text.", "verbosity");
         request.verbosity = text.verbosity;
         request.output = text.format.and_then(|format| read_format(format, uses));
     }
     if let Some(reasoning) = body.reasoning.take() {
         uses.add_all("reasoning.", reasoning.others);
         let shown = reasoning.summary.or(reasoning.generate_summary).is_some();
-        if shown {
-            uses.add(Feature::ReasoningSummary, "reasoning.", "summary");
-        }
-        if reasoning.effort.is_some() {
-            uses.add(Feature::Reasoning, "reasoning.", "effort");
-        }
+        uses.add_if(shown, Feature::ReasoningSummary, "reasoning.", "summary");
+        uses.add_if(reasoning.effort.is_some(), Feature::Reasoning, "reasoning.", "effort");
         let depth = reasoning.effort.map_or(Depth::Free, Depth::Effort);
         request.reasoning = Some(Reasoning { depth, shown: shown.then_some(true) });
     }
@@ -218,10 +208,7 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
                 Some("user") => request.say(Speaker::User, content, false),
                 Some("assistant") => request.say(Speaker::Assistant, content, true),
                 Some("system" | "developer") => {
-                    let texts = content.into_iter().filter_map(|part| match part {
-                        Part::Text(text) => Some(text),
-                        _ => None,
-                    });
+                    let texts = content.into_iter().filter_map(Part::into_text);
                     request.instruct(texts.collect(), "input.", "role");
                 }
                 _ => return Err(MalformedRequest("input.role".to_owned())),
@@ -247,9 +234,8 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
         }
         "function_call_output" | "custom_tool_call_output" => {
             let content = read_content(item.output, "input.output.", uses);
-            if content.iter().any(|part| !matches!(part, Part::Text(_))) {
-                uses.add(Feature::ResultMedia, "input.", "output");
-            }
+            let has_media = content.iter().any(|part| part.text().is_none());
+            uses.add_if(has_media, Feature::ResultMedia, "input.", "output");
             let call_id = item.call_id.unwrap_or_default();
             request.answer_call(ToolResult { call_id, content, is_error: false });
         }
@@ -316,17 +302,13 @@ fn read_part(part: ContentPart, path: &'static str, uses: &mut UsedFeatures) -> 
             uses.add(Feature::Images, path, "input_image");
             // `auto` is the default.
             let detail = part.detail.filter(|detail| detail != "auto");
-            if detail.is_some() {
-                uses.add(Feature::ImageDetail, path, "detail");
-            }
+            uses.add_if(detail.is_some(), Feature::ImageDetail, path, "detail");
             Some(Part::Image(Image { source: Source::of_url(url), detail }))
         }
         ("input_file", _, Some(file)) => {
             let source = Source::of_file(file);
             uses.add_file(&source, path, "input_file");
-            if part.detail.is_some() {
-                uses.add(Feature::Hints, path, "detail");
-            }
+            uses.add_if(part.detail.is_some(), Feature::Hints, path, "detail");
             Some(Part::File(File { source, name: part.filename }))
         }
         ("input_image" | "input_file", ..) => {

@@ -21,23 +21,24 @@ fn read(answer: &[u8]) -> Option<Usage> {
     Some(usage)
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct Searched<'a> {
-    #[serde(borrow, default)]
     output: Vec<SearchedItem<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct SearchedItem<'a> {
-    #[serde(borrow, default, rename = "type")]
+    #[serde(rename = "type")]
     kind: JsonText<'a>,
-    #[serde(borrow, default)]
     action: Option<SearchAction<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct SearchAction<'a> {
-    #[serde(borrow, default, rename = "type")]
+    #[serde(rename = "type")]
     kind: JsonText<'a>,
 }
 

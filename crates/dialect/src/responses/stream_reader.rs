@@ -15,81 +15,59 @@ use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 use crate::usage_object::PartialUsage;
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct ResponseStreamEvent<'a> {
-    #[serde(borrow, default, rename = "type")]
+    #[serde(rename = "type")]
     kind: JsonText<'a>,
-    #[serde(default)]
     output_index: JsonCount,
-    #[serde(default)]
     content_index: JsonCount,
-    #[serde(default)]
     summary_index: JsonCount,
-    #[serde(borrow, default)]
     delta: JsonText<'a>,
-    #[serde(borrow, default)]
     item: Option<ResponseItem<'a>>,
-    #[serde(borrow, default)]
     response: Option<ResponseBody<'a>>,
-    #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub(crate) struct ResponseBody<'a> {
-    #[serde(borrow, default)]
     id: JsonText<'a>,
-    #[serde(borrow, default)]
     model: JsonText<'a>,
-    #[serde(default)]
     created_at: JsonCount,
-    #[serde(borrow, default)]
     status: JsonText<'a>,
-    #[serde(borrow, default)]
     incomplete_details: Option<IncompleteDetails<'a>>,
-    #[serde(borrow, default)]
     error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     output: Option<Vec<ResponseItem<'a>>>,
-    #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct IncompleteDetails<'a> {
-    #[serde(borrow, default)]
     reason: JsonText<'a>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct ResponseItem<'a> {
-    #[serde(borrow, default, rename = "type")]
+    #[serde(rename = "type")]
     kind: JsonText<'a>,
-    #[serde(borrow, default)]
     id: JsonText<'a>,
-    #[serde(borrow, default)]
     call_id: JsonText<'a>,
-    #[serde(borrow, default)]
     name: JsonText<'a>,
-    #[serde(borrow, default)]
     arguments: JsonText<'a>,
-    #[serde(borrow, default)]
     content: Option<Vec<OutputContent<'a>>>,
-    #[serde(borrow, default)]
     summary: Option<Vec<OutputContent<'a>>>,
-    #[serde(borrow, default)]
     encrypted_content: JsonText<'a>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 struct OutputContent<'a> {
-    #[serde(borrow, default)]
     text: JsonText<'a>,
-    #[serde(borrow, default)]
     refusal: JsonText<'a>,
-    #[serde(default)]
     annotations: JsonPresence,
-    #[serde(default)]
     logprobs: JsonPresence,
 }
 

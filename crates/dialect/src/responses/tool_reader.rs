@@ -4,7 +4,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::feature::Feature;
-use crate::members::{Presence, Table, WordOr, wire_object};
+use crate::members::{Place, Table, WordOr, wire_object};
+use crate::neutral::json_text::JsonPresence;
 use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch};
 use crate::neutral::text_tool;
 use rerouter_base::secret::Secret;
@@ -34,21 +35,14 @@ wire_object!(ToolMember, TOOL, {
     authorization: String,
     allowed_tools: Box<RawValue>,
     require_approval: WordOr<IgnoredAny>,
-    connector_id: Presence,
-    tunnel_id: Presence,
-    headers: Presence,
+    connector_id: JsonPresence,
+    tunnel_id: JsonPresence,
+    headers: JsonPresence,
 });
 // The grammar's text shows its syntax.
 wire_object!(TextFormat, &[], { kind: String = "type", syntax: IgnoredAny, definition: String, });
 wire_object!(ToolFilter, &[], { tool_names: Vec<String>, read_only: bool, });
 wire_object!(Filters, FILTERS, { allowed_domains: Vec<String>, });
-wire_object!(Place, &[], {
-    kind: String = "type",
-    city: String,
-    country: String,
-    region: String,
-    timezone: String,
-});
 wire_object!(Choice, &[], {
     kind: String = "type",
     name: String,
@@ -63,9 +57,7 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
     match kind.as_str() {
         "function" => {
             uses.add(Feature::Tools, "", "tools");
-            if tool.strict.is_some() {
-                uses.add(Feature::StrictTools, "tools.", "strict");
-            }
+            uses.add_if(tool.strict.is_some(), Feature::StrictTools, "tools.", "strict");
             request.tools.push(Tool {
                 name: tool.name.unwrap_or_default(),
                 description: tool.description,
@@ -104,11 +96,10 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             if tool.search_context_size.is_some() {
                 uses.add(Feature::WebSearchSize, "tools.", "search_context_size");
             }
-            let place = tool.user_location;
             request.web_search = Some(WebSearch {
                 allowed_domains,
                 blocked_domains: Vec::new(),
-                place: place.map(|place| [place.city, place.country, place.region, place.timezone]),
+                place: tool.user_location.map(Place::parts),
                 context_size: tool.search_context_size,
             });
         }
@@ -121,7 +112,7 @@ fn read_mcp_server(tool: ToolMember, request: &mut Request) {
     // The default requires the client's approval of each call.
     let runs = matches!(&tool.require_approval, Some(WordOr::Word(word)) if word == "never");
     let allowed_tools = tool.allowed_tools.map_or(Ok(None), |written| read_allowed(&written));
-    let is_there = |member: Option<Presence>| member.is_some_and(|member| member.0);
+    let is_there = |member: Option<JsonPresence>| member.is_some_and(|member| member.0);
     for (is_asked, name) in [
         (!runs, "require_approval"),
         (allowed_tools.is_err(), "allowed_tools"),
@@ -129,9 +120,7 @@ fn read_mcp_server(tool: ToolMember, request: &mut Request) {
         (is_there(tool.tunnel_id), "tunnel_id"),
         (is_there(tool.headers), "headers"),
     ] {
-        if is_asked {
-            uses.add(Feature::McpTerms, "tools.", name);
-        }
+        uses.add_if(is_asked, Feature::McpTerms, "tools.", name);
     }
     uses.add(Feature::McpServers, "tools.", "mcp");
     request.mcp_servers.push(McpServer {

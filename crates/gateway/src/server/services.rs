@@ -74,11 +74,7 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
     add_task(
         server,
         "captures",
-        with(app(), |app, shutdown| {
-            until(shutdown, async move {
-                remove_expired_captures(&app).await;
-            })
-        }),
+        with(app(), |app, shutdown| until(shutdown, remove_expired_captures(app))),
     );
 }
 
@@ -279,13 +275,13 @@ async fn share_captures(app: Arc<App>) {
 }
 
 /// Deletes captures beyond their retention.
-async fn remove_expired_captures(app: &App) {
+async fn remove_expired_captures(app: Arc<App>) {
     let mut tick = tokio::time::interval(SWEEP_INTERVAL);
     loop {
         tick.tick().await;
         let (retention, now) = (&app.server.capture.retention, app.clock.now());
         let before = now.checked_sub(retention.age).map_or(i64::MIN, |at| at.as_microsecond());
-        let removed = catch(app, app.archive.retain(before, retention.size)).await;
+        let removed = catch(&app, app.archive.retain(before, retention.size)).await;
         if let Some(Err(error)) = removed {
             warn!("captures past their retention could not be removed: {error}");
         }

@@ -267,11 +267,8 @@ impl<'a> Cursor<'a> {
             JsonKind::False => self.word(b"false").map(|()| true),
             JsonKind::Null => self.word(b"null").map(|()| true),
             shape => {
-                self.enter()?;
-                self.blank();
                 let object = shape == JsonKind::Object;
-                if self.peek() == Some(if object { b'}' } else { b']' }) {
-                    self.leave();
+                if !self.open(if object { b'}' } else { b']' })? {
                     return Ok(true);
                 }
                 *objects = (*objects << 1) | u128::from(object);
@@ -319,6 +316,27 @@ impl<'a> Cursor<'a> {
         self.skip().map(|_| ())
     }
 
+    /// Enters an object or a list. Returns whether it has any content.
+    fn open(&mut self, close: u8) -> Result<bool, JsonError> {
+        self.enter()?;
+        self.blank();
+        let is_empty = self.peek() == Some(close);
+        if is_empty {
+            self.leave();
+        }
+        Ok(!is_empty)
+    }
+
+    /// Passes the comma after a member or an element, or the bracket. Returns whether more follows.
+    fn has_more(&mut self, close: u8) -> Result<bool, JsonError> {
+        self.blank();
+        if self.peek() == Some(close) {
+            self.leave();
+            return Ok(false);
+        }
+        self.expect(b',').map(|()| true)
+    }
+
     /// Calls `each` for the members of the next value, if it is an object. `each` has to consume
     /// the member's value. Skips any other value.
     pub fn members(
@@ -326,15 +344,9 @@ impl<'a> Cursor<'a> {
         each: impl FnMut(&mut Self, MemberName<'a>) -> Result<(), JsonError>,
     ) -> Result<(), JsonError> {
         if self.kind()? != JsonKind::Object {
-            return self.skip().map(|_| ());
+            return self.pass();
         }
-        self.enter()?;
-        self.blank();
-        if self.peek() == Some(b'}') {
-            self.leave();
-            return Ok(());
-        }
-        self.more_members(each)
+        if self.open(b'}')? { self.more_members(each) } else { Ok(()) }
     }
 
     /// Calls `each` for a member and all further ones, up to the end of the object.
@@ -345,14 +357,8 @@ impl<'a> Cursor<'a> {
         loop {
             let name = self.name()?;
             each(self, name)?;
-            self.blank();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'}') => {
-                    self.leave();
-                    return Ok(());
-                }
-                _ => return Err(JsonError::Syntax),
+            if !self.has_more(b'}')? {
+                return Ok(());
             }
         }
     }
@@ -364,26 +370,14 @@ impl<'a> Cursor<'a> {
         mut each: impl FnMut(&mut Self) -> Result<(), JsonError>,
     ) -> Result<(), JsonError> {
         if self.kind()? != JsonKind::Array {
-            return self.skip().map(|_| ());
+            return self.pass();
         }
-        self.enter()?;
-        self.blank();
-        if self.peek() == Some(b']') {
-            self.leave();
-            return Ok(());
-        }
-        loop {
+        let mut more = self.open(b']')?;
+        while more {
             each(self)?;
-            self.blank();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b']') => {
-                    self.leave();
-                    return Ok(());
-                }
-                _ => return Err(JsonError::Syntax),
-            }
+            more = self.has_more(b']')?;
         }
+        Ok(())
     }
 }
 
