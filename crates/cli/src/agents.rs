@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::ApiClient;
 use super::destination::{ApiClientOptions, CalledInterface};
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::fields;
 use super::output::print;
 use super::records::{RecordTable, show};
@@ -84,7 +84,7 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 1, 2, 3, 4, 5],
 };
 
-pub(super) fn run(arguments: AgentsArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: AgentsArguments, env: &Env<'_>) -> Result<()> {
     let AgentsArguments { client, json, command } = arguments;
     let client = ApiClient::to(&client, CalledInterface::Agent, env)?;
     let path = |id: &str| format!("{AGENTS}/{}", encode(id));
@@ -107,7 +107,7 @@ pub(super) fn run(arguments: AgentsArguments, env: &Env<'_>) -> Result<(), Comma
 }
 
 impl AgentFieldArguments {
-    fn body(self, name: Option<String>) -> Result<Map<String, Value>, CommandFailure> {
+    fn body(self, name: Option<String>) -> Result<Map<String, Value>> {
         let instructions = self.instructions.as_deref().map(read).transpose()?;
         let members = json!({
             "name": name, "model": self.model, "instructions": instructions,
@@ -117,7 +117,7 @@ impl AgentFieldArguments {
     }
 }
 
-fn read(file: &Path) -> Result<String, CommandFailure> {
+fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file)
         .map_err(|error| CommandFailure::Usage(format!("{}: {error}", file.display())))
 }

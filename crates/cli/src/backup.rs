@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::{CommandFailure, problem_list};
+use super::failure::{CommandFailure, Result, problem_list};
 use super::output;
 use rerouter_core::config::{self, Env};
 use rerouter_gateway::server::{MASTER_KEY, back_up};
@@ -24,7 +24,7 @@ pub(super) struct BackupArguments {
     out: PathBuf,
 }
 
-pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<()> {
     let (data, url) = match &arguments.data_dir {
         Some(data) => (data.clone(), StoreUrl::Sqlite),
         None => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::{CommandFailure, problem_list};
+use super::failure::{CommandFailure, Result, problem_list};
 use super::output::{print, print_error};
 use super::server_source::name_options;
 use super::starter;
@@ -31,7 +31,7 @@ pub(super) fn run(
     arguments: &CheckArguments,
     environment: fn() -> Environment,
     env: &Env<'_>,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     let env = (!arguments.no_env).then_some(env);
     let source = config::server_source(arguments.config.as_deref());
     let mut checked = examine(source, env, |server| {

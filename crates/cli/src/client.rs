@@ -11,7 +11,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, http};
 
 use super::destination::{ApiClientOptions, ApiDestination, CalledInterface};
-use super::failure::{CommandFailure, problem_list};
+use super::failure::{CommandFailure, Result, problem_list};
 use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
 use rerouter_base::url::encode;
@@ -69,7 +69,7 @@ pub(super) struct ApiResponse {
 }
 
 impl ApiResponse {
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, CommandFailure> {
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(&self.text).map_err(|_| {
             CommandFailure::Gateway(format!(
                 "the answer (status {}) is not JSON; is this a gateway?",
@@ -83,7 +83,7 @@ impl ApiResponse {
     }
 
     /// The answer if it is a success, else the refusal as an error.
-    pub(super) fn ok(self) -> Result<ApiResponse, CommandFailure> {
+    pub(super) fn ok(self) -> Result<ApiResponse> {
         if self.is_success() { Ok(self) } else { Err(self.refused(None)) }
     }
 
@@ -100,10 +100,7 @@ impl ApiResponse {
 }
 
 impl ApiClient {
-    pub(super) fn new(
-        options: &ApiClientOptions,
-        env: &Env<'_>,
-    ) -> Result<ApiClient, CommandFailure> {
+    pub(super) fn new(options: &ApiClientOptions, env: &Env<'_>) -> Result<ApiClient> {
         ApiClient::to(options, CalledInterface::PinOrRouter, env)
     }
 
@@ -112,7 +109,7 @@ impl ApiClient {
         options: &ApiClientOptions,
         called: CalledInterface,
         env: &Env<'_>,
-    ) -> Result<ApiClient, CommandFailure> {
+    ) -> Result<ApiClient> {
         let ApiDestination { url, key, ca } = options.destination(called, env)?;
         let base = base_url(&url)?;
         let is_sendable = |key: &Secret| key.expose().bytes().all(|byte| byte.is_ascii_graphic());
@@ -144,16 +141,12 @@ impl ApiClient {
     }
 
     /// `GET`. Any status is an answer.
-    pub(super) fn get(
-        &self,
-        path: &str,
-        query: &[(&str, String)],
-    ) -> Result<ApiResponse, CommandFailure> {
+    pub(super) fn get(&self, path: &str, query: &[(&str, String)]) -> Result<ApiResponse> {
         self.any(&ApiCall { query, ..ApiCall::new("GET", path) })
     }
 
     /// The record at a path.
-    pub(super) fn record(&self, path: &str) -> Result<Value, CommandFailure> {
+    pub(super) fn record(&self, path: &str) -> Result<Value> {
         self.get(path, &[])?.ok()?.json()
     }
 
@@ -163,29 +156,25 @@ impl ApiClient {
         method: &'static str,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, CommandFailure> {
+    ) -> Result<T> {
         let text = body_text(body)?;
         let body = Some(("application/json", text.as_bytes()));
         self.call(&ApiCall { body, ..ApiCall::new(method, path) }, None)?.json()
     }
 
-    pub(super) fn delete(&self, path: &str) -> Result<ApiResponse, CommandFailure> {
+    pub(super) fn delete(&self, path: &str) -> Result<ApiResponse> {
         self.call(&ApiCall::new("DELETE", path), None)
     }
 
     /// Any call. A status that is no success is an error; `file` names the document in the body,
     /// for its problems.
-    pub(super) fn call(
-        &self,
-        call: &ApiCall<'_>,
-        file: Option<&str>,
-    ) -> Result<ApiResponse, CommandFailure> {
+    pub(super) fn call(&self, call: &ApiCall<'_>, file: Option<&str>) -> Result<ApiResponse> {
         let answer = self.any(call)?;
         if answer.is_success() { Ok(answer) } else { Err(answer.refused(file)) }
     }
 
     /// Any call; any status is an answer.
-    pub(super) fn any(&self, call: &ApiCall<'_>) -> Result<ApiResponse, CommandFailure> {
+    pub(super) fn any(&self, call: &ApiCall<'_>) -> Result<ApiResponse> {
         self.whole(self.send(call))
     }
 
@@ -196,8 +185,8 @@ impl ApiClient {
         path: &str,
         body: &impl Serialize,
         file: Option<&str>,
-        mut line: impl FnMut(&str) -> Result<(), CommandFailure>,
-    ) -> Result<(), CommandFailure> {
+        mut line: impl FnMut(&str) -> Result<()>,
+    ) -> Result<()> {
         let text = body_text(body)?;
         let call = ApiCall {
             headers: &[("accept", "application/x-ndjson")],
@@ -237,10 +226,7 @@ impl ApiClient {
         }
     }
 
-    fn whole(
-        &self,
-        answer: Result<http::Response<Body>, ureq::Error>,
-    ) -> Result<ApiResponse, CommandFailure> {
+    fn whole(&self, answer: Result<http::Response<Body>, ureq::Error>) -> Result<ApiResponse> {
         let answer = answer.map_err(|error| self.unreachable(&error))?;
         let status = answer.status().as_u16();
         let retry_after =
@@ -267,12 +253,12 @@ impl ApiClient {
     }
 }
 
-fn body_text(body: &impl Serialize) -> Result<String, CommandFailure> {
+fn body_text(body: &impl Serialize) -> Result<String> {
     serde_json::to_string(body).map_err(|error| CommandFailure::Failed(error.to_string()))
 }
 
 /// The URL of a gateway without a path. The `/v1` is taken off that SDKs have behind it.
-pub(super) fn base_url(url: &str) -> Result<String, CommandFailure> {
+pub(super) fn base_url(url: &str) -> Result<String> {
     let base = url.trim_end_matches('/');
     let base = base.strip_suffix("/v1").unwrap_or(base).trim_end_matches('/');
     let has_scheme = base.starts_with("http://") || base.starts_with("https://");
@@ -377,7 +363,7 @@ fn problem(found: ProblemRecord, file: Option<&str>) -> Problem {
 }
 
 /// The certificates of a PEM file.
-pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, CommandFailure> {
+pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>> {
     let text = std::fs::read(file)
         .map_err(|error| CommandFailure::Usage(format!("{}: {error}", file.display())))?;
     let found: Vec<Certificate<'static>> = parse_pem(&text)

@@ -8,7 +8,7 @@ use similar::TextDiff;
 
 use super::client::{ApiCall, ApiClient};
 use super::destination::ApiClientOptions;
-use super::failure::{CommandFailure, problem_list};
+use super::failure::{CommandFailure, Result, problem_list};
 use super::fields;
 use super::output::{print, print_error};
 use super::records::{RecordTable, text};
@@ -86,7 +86,7 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 2, 1, 3],
 };
 
-pub(super) fn run(arguments: ConfigArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: ConfigArguments, env: &Env<'_>) -> Result<()> {
     let ConfigArguments { client, json, command } = arguments;
     let client = || ApiClient::new(&client, env);
     match command {
@@ -105,13 +105,13 @@ pub(super) fn run(arguments: ConfigArguments, env: &Env<'_>) -> Result<(), Comma
 }
 
 /// The live document: the whole record, its revision and its text.
-fn live(client: &ApiClient) -> Result<(Value, String, String), CommandFailure> {
+fn live(client: &ApiClient) -> Result<(Value, String, String)> {
     let record = client.record(CONFIG)?;
     let (revision, document) = (text(record.get("revision")), text(record.get("document")));
     Ok((record, revision, document))
 }
 
-fn get(client: &ApiClient, json: bool) -> Result<(), CommandFailure> {
+fn get(client: &ApiClient, json: bool) -> Result<()> {
     let (record, _, document) = live(client)?;
     match json {
         true => print(&format!("{record}\n")),
@@ -120,14 +120,14 @@ fn get(client: &ApiClient, json: bool) -> Result<(), CommandFailure> {
 }
 
 /// Reads a document and checks that it is YAML. Only the gateway can tell whether it is usable.
-fn read(file: &Path) -> Result<String, CommandFailure> {
+fn read(file: &Path) -> Result<String> {
     let source = config::load(file).and_then(|source| config::parses(&source).map(|()| source));
     source
         .map(|source| source.text)
         .map_err(|problems| CommandFailure::Usage(problem_list(&problems)))
 }
 
-fn diff(client: &ApiClient, file: &Path, json: bool) -> Result<(), CommandFailure> {
+fn diff(client: &ApiClient, file: &Path, json: bool) -> Result<()> {
     let wanted = read(file)?;
     let (_, revision, document) = live(client)?;
     let lines = changes(&document, &wanted, &revision, file);
@@ -159,7 +159,7 @@ fn coloured(diff: &str) -> String {
     diff.lines().map(|text| line(text) + "\n").collect()
 }
 
-fn put(client: &ApiClient, wanted: &PutArguments, json: bool) -> Result<(), CommandFailure> {
+fn put(client: &ApiClient, wanted: &PutArguments, json: bool) -> Result<()> {
     let document = read(&wanted.file)?;
     let (_, revision, before) = live(client)?;
     let lines = changes(&before, &document, &revision, &wanted.file);
@@ -185,19 +185,14 @@ fn put(client: &ApiClient, wanted: &PutArguments, json: bool) -> Result<(), Comm
     taken(&client.call(&call, Some(&file))?.json()?, json)
 }
 
-fn rollback(
-    client: &ApiClient,
-    revision: &str,
-    yes: bool,
-    json: bool,
-) -> Result<(), CommandFailure> {
+fn rollback(client: &ApiClient, revision: &str, yes: bool, json: bool) -> Result<()> {
     confirm(yes, &format!("Make revision {revision} live again?"))?;
     let body = Rollback { revision: revision.to_owned() };
     taken(&client.change("POST", &format!("{CONFIG}/rollback"), &body)?, json)
 }
 
 /// Prints the answer to a change.
-fn taken(answer: &Value, json: bool) -> Result<(), CommandFailure> {
+fn taken(answer: &Value, json: bool) -> Result<()> {
     if json {
         return print(&format!("{answer}\n"));
     }

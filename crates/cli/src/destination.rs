@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::profile_file::{Profile, Profiles};
 use rerouter_base::secret::Secret;
 use rerouter_core::config::Env;
@@ -57,7 +57,7 @@ impl ApiClientOptions {
         &self,
         called: CalledInterface,
         env: &Env<'_>,
-    ) -> Result<ApiDestination, CommandFailure> {
+    ) -> Result<ApiDestination> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let named =
             self.profile.clone().or_else(|| set("REROUTER_PROFILE").filter(|_| self.url.is_none()));
@@ -97,7 +97,7 @@ impl ApiClientOptions {
     }
 }
 
-fn named_profile(name: &str, env: &Env<'_>) -> Result<Profile, CommandFailure> {
+fn named_profile(name: &str, env: &Env<'_>) -> Result<Profile> {
     let mut profiles = Profiles::load(env)?.profiles;
     let names: Vec<String> = profiles.keys().cloned().collect();
     profiles.remove(name).ok_or_else(|| {

@@ -2,6 +2,9 @@
 
 use rerouter_core::config::Problem;
 
+/// What a command returns.
+pub(super) type Result<T, E = CommandFailure> = std::result::Result<T, E>;
+
 /// Why a command failed; each reason has its exit code.
 #[derive(Debug)]
 pub(super) enum CommandFailure {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use serde_json::{Map, Value};
 
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use rerouter_base::money::nano_usd;
 use rerouter_records::{ByCount, COUNTS, Limits};
 use rerouter_store::{Budget, Per};
@@ -120,7 +120,7 @@ pub(super) fn body(patch: Option<Map<String, Value>>, members: Value) -> Map<Str
 }
 
 /// Passes the body of a patch on. Fails with a usage error if it is empty.
-pub(super) fn some_change(body: Map<String, Value>) -> Result<Map<String, Value>, CommandFailure> {
+pub(super) fn some_change(body: Map<String, Value>) -> Result<Map<String, Value>> {
     match body.is_empty() {
         true => Err(CommandFailure::Usage("nothing to change: see --help".to_owned())),
         false => Ok(body),

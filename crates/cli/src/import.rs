@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::failure::{CommandFailure, problem_list};
+use super::failure::{CommandFailure, Result, problem_list};
 use super::output::{print, print_error};
 use super::starter;
 use rerouter_core::config;
@@ -35,7 +35,7 @@ struct LitellmArguments {
     force: bool,
 }
 
-pub(super) fn run(arguments: &ImportArguments) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: &ImportArguments) -> Result<()> {
     let ImportCommand::Litellm(arguments) = &arguments.command;
     let unusable = |problems: Vec<config::Problem>| CommandFailure::Usage(problem_list(&problems));
     let source = config::load(&arguments.file).map_err(unusable)?;
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &ImportArguments) -> Result<(), CommandFailure> {
 }
 
 /// Patterns of variables for `routing.env_allow`, if the usual ones are not enough.
-fn allowed(variables: &[String]) -> Result<Vec<String>, CommandFailure> {
+fn allowed(variables: &[String]) -> Result<Vec<String>> {
     let usual = config::read_server("defaults", "", &|_| None)
         .map_err(|problems| CommandFailure::Failed(problem_list(&problems)))?;
     let usual = usual.routing.env_allow;
@@ -67,7 +67,7 @@ fn allowed(variables: &[String]) -> Result<Vec<String>, CommandFailure> {
 }
 
 /// Checks that the result is a document without problems.
-fn check(imported: &LitellmImport, allowed: &[String]) -> Result<(), CommandFailure> {
+fn check(imported: &LitellmImport, allowed: &[String]) -> Result<()> {
     let failed = |problems: Vec<config::Problem>| {
         let list = problem_list(&problems);
         CommandFailure::Failed(format!("the imported document has problems:\n{list}"))
@@ -77,12 +77,7 @@ fn check(imported: &LitellmImport, allowed: &[String]) -> Result<(), CommandFail
     config::read_unexpanded(&imported.routing, &server, None).map(drop).map_err(failed)
 }
 
-fn write(
-    dir: &Path,
-    force: bool,
-    imported: &LitellmImport,
-    allowed: &[String],
-) -> Result<(), CommandFailure> {
+fn write(dir: &Path, force: bool, imported: &LitellmImport, allowed: &[String]) -> Result<()> {
     let [server, routing] = starter::files(dir, force)?;
     let path = routing.display().to_string();
     let text = starter::server_document(starter::ADDRESSES, "./data", &path, allowed);

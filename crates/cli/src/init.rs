@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::output::{print, print_error};
 use super::starter::{self, FoundProvider};
 use super::terminal;
@@ -38,7 +38,7 @@ pub(super) struct InitArguments {
     force: bool,
 }
 
-pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: &InitArguments, env: &Env<'_>) -> Result<()> {
     let files = starter::files(&arguments.dir, arguments.force)?;
     let asks = !arguments.yes && std::io::stdin().is_terminal();
     let [usual, usual_metrics] = starter::ADDRESSES;
@@ -77,8 +77,8 @@ fn answer<T>(
     asks: bool,
     question: &str,
     usual: &str,
-    read: impl Fn(&str) -> Result<T, CommandFailure>,
-) -> Result<T, CommandFailure> {
+    read: impl Fn(&str) -> Result<T>,
+) -> Result<T> {
     if !asks {
         return read(usual);
     }
@@ -108,7 +108,7 @@ fn choose(
     found: &[FoundProvider],
     env: &Env<'_>,
     own: SocketAddr,
-) -> Result<Vec<FoundProvider>, CommandFailure> {
+) -> Result<Vec<FoundProvider>> {
     let mut chosen: Vec<FoundProvider> = Vec::new();
     for name in wanted.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         let known = starter::known().find(|known| known.name == name).ok_or_else(|| {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::ApiClient;
 use super::destination::{ApiClientOptions, CalledInterface};
-use super::failure::CommandFailure;
+use super::failure::Result;
 use super::fields::{self, LimitArguments};
 use super::output::print;
 use super::records::{RecordName, RecordTable, named, show, show_with_secret};
@@ -174,7 +174,7 @@ const NAME: RecordName = RecordName {
 };
 
 /// The id of a ROUTER key that is given by its id or name.
-pub(super) fn router_id(client: &ApiClient, given: &str) -> Result<String, CommandFailure> {
+pub(super) fn router_id(client: &ApiClient, given: &str) -> Result<String> {
     NAME.id(client, KeyInterface::Router.path(), given)
 }
 
@@ -191,7 +191,7 @@ fn seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "has to be a length of time such as 30m or 1h".to_owned())
 }
 
-pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<()> {
     let KeysArguments { client, interface, json, command } = arguments;
     let (client, root) = (ApiClient::to(&client, interface.called(), env)?, interface.path());
     let path = |id: &str| format!("{root}/{}", encode(id));
@@ -240,13 +240,13 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<(), Command
     }
 }
 
-fn end(expires: Option<String>) -> Result<Option<Time>, CommandFailure> {
+fn end(expires: Option<String>) -> Result<Option<Time>> {
     let end = expires.map(|text| times::future("--expires", &text, Clock::System.now()));
     Ok(end.transpose()?.map(Time))
 }
 
 impl NewKeyArguments {
-    fn record(self) -> Result<NewKey, CommandFailure> {
+    fn record(self) -> Result<NewKey> {
         Ok(NewKey {
             name: self.name,
             scopes: Some(self.scopes).filter(|scopes| !scopes.is_empty()),
@@ -260,7 +260,7 @@ impl NewKeyArguments {
 }
 
 impl KeyPatchArguments {
-    fn body(self) -> Result<Map<String, Value>, CommandFailure> {
+    fn body(self) -> Result<Map<String, Value>> {
         let members = json!({
             "name": self.name, "status": self.status, "expires_at": end(self.expires)?,
             "labels": fields::pairs(self.labels), "limits": self.limits.given(),

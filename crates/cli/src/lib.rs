@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use self::failure::CommandFailure;
+use self::failure::{CommandFailure, Result};
 #[doc(hidden)]
 pub use self::node::NODE_CALLBACK_TIMEOUT;
 use self::output::print_error;
@@ -159,7 +159,7 @@ pub fn main() -> ExitCode {
 }
 
 /// The exit code of a command. Prints why it failed.
-fn ended(result: Result<(), CommandFailure>) -> ExitCode {
+fn ended(result: Result<()>) -> ExitCode {
     let (code, why) = match result {
         Ok(()) | Err(CommandFailure::PipeClosed) => return ExitCode::SUCCESS,
         Err(CommandFailure::BoundBroken) => return ExitCode::from(1),
@@ -187,7 +187,7 @@ fn environment() -> Environment {
     }
 }
 
-fn openapi() -> Result<(), CommandFailure> {
+fn openapi() -> Result<()> {
     let document = String::from_utf8_lossy(&api::openapi_file().plain);
     output::print(&format!("{document}\n"))
 }

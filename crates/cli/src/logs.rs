@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::log_columns::LogColumns;
 use super::output::{print, print_error};
 use super::records::{ListedPage, text};
@@ -61,7 +61,7 @@ struct FailedLook {
 /// Captures are searched among requests that began at most this many seconds ago.
 const LONGEST_S: i64 = 15 * 60;
 
-pub(super) fn run(arguments: &LogsArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: &LogsArguments, env: &Env<'_>) -> Result<()> {
     let client = ApiClient::new(&arguments.client, env)?;
     let query = arguments.filters.query(&client, Clock::System.now())?;
     let mut tail = Tail { client: &client, query, seen: HashSet::new(), order: VecDeque::new() };
@@ -152,7 +152,7 @@ impl Tail<'_> {
     }
 }
 
-fn show(summary: &Value, columns: &LogColumns, json: bool) -> Result<(), CommandFailure> {
+fn show(summary: &Value, columns: &LogColumns, json: bool) -> Result<()> {
     if json {
         return print(&format!("{summary}\n"));
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::{CommandFailure, problem_list};
+use super::failure::{CommandFailure, Result, problem_list};
 use super::output;
 use rerouter_core::config::{self, Env};
 use rerouter_store::{self as store, PostgresUrl, StoreUrl, StoreUrlError};
@@ -24,7 +24,7 @@ pub(super) struct MigrateArguments {
     to: Option<String>,
 }
 
-pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<()> {
     let given = arguments.to.as_deref().map(postgres_url).transpose()?;
     let (data, to) = match (&arguments.data_dir, given) {
         (Some(data), Some(to)) => (data.clone(), to),
@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &MigrateArguments, env: &Env<'_>) -> Result<(), Com
     Ok(())
 }
 
-fn postgres_url(url: &str) -> Result<PostgresUrl, CommandFailure> {
+fn postgres_url(url: &str) -> Result<PostgresUrl> {
     PostgresUrl::parse(url).map_err(|error| match error {
         StoreUrlError::Url(why) => CommandFailure::Usage(format!("--to {why}")),
         StoreUrlError::Machine(why) => CommandFailure::Failed(why),

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::client::{ApiCall, ApiClient};
 use super::destination::ApiClientOptions;
-use super::failure::CommandFailure;
+use super::failure::Result;
 use super::fields;
 use super::output::print;
 use super::records::{RecordName, RecordTable, named, show, show_with_secret};
@@ -92,7 +92,7 @@ const NAME: RecordName = RecordName {
     field: "name",
 };
 
-pub(super) fn run(arguments: NodesArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: NodesArguments, env: &Env<'_>) -> Result<()> {
     let NodesArguments { client, json, command } = arguments;
     let client = ApiClient::new(&client, env)?;
     let path = |id: &str| format!("{NODES}/{}", encode(id));

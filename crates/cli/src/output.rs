@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use rerouter_base::atomic_file::Replacement;
 
 /// Prints to standard output.
-pub(super) fn print(text: &str) -> Result<(), CommandFailure> {
+pub(super) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         // `head` and the like close the pipe when they have read enough.
@@ -41,7 +41,7 @@ const BUFFER: usize = 64 << 10;
 
 impl Output {
     /// Opens the output with this name; `-` is standard output.
-    pub(super) fn open(name: &str) -> Result<Output, CommandFailure> {
+    pub(super) fn open(name: &str) -> Result<Output> {
         if name == "-" {
             return Ok(Output::Standard);
         }
@@ -56,7 +56,7 @@ impl Output {
         Ok(Output::File { replacement, buffer: Vec::new(), path })
     }
 
-    pub(super) fn line(&mut self, line: &str) -> Result<(), CommandFailure> {
+    pub(super) fn line(&mut self, line: &str) -> Result<()> {
         match self {
             Output::Standard => print(&format!("{line}\n")),
             Output::Device(device, path) => {
@@ -74,7 +74,7 @@ impl Output {
     }
 
     /// Completes the output. Afterwards a file has its final name and survives a loss of power.
-    pub(super) fn finish(self) -> Result<(), CommandFailure> {
+    pub(super) fn finish(self) -> Result<()> {
         match self {
             Output::Standard => Ok(()),
             Output::Device(mut device, path) => {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use rerouter_base::atomic_file;
 use rerouter_core::config::Env;
 
@@ -38,7 +38,7 @@ pub(super) struct Profile {
 impl Profiles {
     /// Reads the file. Without a file there are no profiles. A file that others can read is
     /// refused.
-    pub(super) fn load(env: &Env<'_>) -> Result<Profiles, CommandFailure> {
+    pub(super) fn load(env: &Env<'_>) -> Result<Profiles> {
         let Some(path) = path(env) else { return Ok(Profiles::default()) };
         let wrong = |why: String| CommandFailure::Usage(format!("{}: {why}", path.display()));
         let text = match std::fs::read_to_string(&path) {
@@ -63,7 +63,7 @@ impl Profiles {
     }
 
     /// Replaces the file, which only its owner can read.
-    pub(super) fn save(&self, env: &Env<'_>) -> Result<(), CommandFailure> {
+    pub(super) fn save(&self, env: &Env<'_>) -> Result<()> {
         let path = path(env).ok_or_else(|| {
             CommandFailure::Usage("neither XDG_CONFIG_HOME nor HOME is set".to_owned())
         })?;

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::client::base_url;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::output::print;
 use super::profile_file::{self, Profile, Profiles};
 use super::records::RecordTable;
@@ -58,7 +58,7 @@ const TABLE: RecordTable = RecordTable {
     order: &[0, 1, 2, 3, 4],
 };
 
-pub(super) fn run(arguments: ProfileArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: ProfileArguments, env: &Env<'_>) -> Result<()> {
     let mut profiles = Profiles::load(env)?;
     let mut done = "saved in".to_owned();
     match arguments.command {
@@ -103,14 +103,14 @@ pub(super) fn run(arguments: ProfileArguments, env: &Env<'_>) -> Result<(), Comm
     print(&format!("{done} {}\n", file.unwrap_or_default()))
 }
 
-fn known(profiles: &Profiles, name: &str) -> Result<(), CommandFailure> {
+fn known(profiles: &Profiles, name: &str) -> Result<()> {
     match profiles.profiles.contains_key(name) {
         true => Ok(()),
         false => Err(CommandFailure::Usage(format!("no profile `{name}`"))),
     }
 }
 
-fn list(profiles: &Profiles, json: bool) -> Result<(), CommandFailure> {
+fn list(profiles: &Profiles, json: bool) -> Result<()> {
     let is_set = |key: &Option<String>| if key.is_some() { json!("set") } else { Value::Null };
     let shown = profiles.profiles.iter().map(|(name, profile)| {
         json!({

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::ApiClient;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::output::print;
 use super::table::TextTable;
 use rerouter_records::page::PAGE_MAX;
@@ -24,8 +24,8 @@ pub(super) fn for_each_record(
     path: &str,
     query: &[(&'static str, String)],
     limit: u64,
-    mut each: impl FnMut(&Value) -> Result<(), CommandFailure>,
-) -> Result<u64, CommandFailure> {
+    mut each: impl FnMut(&Value) -> Result<()>,
+) -> Result<u64> {
     let (mut left, mut after, mut unreadable) = (limit, None::<String>, 0);
     while left > 0 {
         let mut query = query.to_vec();
@@ -55,12 +55,7 @@ pub(super) struct RecordName {
 impl RecordName {
     /// The id of a record that is given by its id, or by a name that no other record in the list
     /// has.
-    pub(super) fn id(
-        &self,
-        client: &ApiClient,
-        path: &str,
-        given: &str,
-    ) -> Result<String, CommandFailure> {
+    pub(super) fn id(&self, client: &ApiClient, path: &str, given: &str) -> Result<String> {
         if (self.is_id)(given) {
             return Ok(given.to_owned());
         }
@@ -110,7 +105,7 @@ impl RecordTable {
         query: &[(&'static str, String)],
         limit: u64,
         json: bool,
-    ) -> Result<(), CommandFailure> {
+    ) -> Result<()> {
         let mut records = Vec::new();
         for_each_record(client, path, query, limit, |record| {
             match json {
@@ -122,7 +117,7 @@ impl RecordTable {
         if json { Ok(()) } else { self.print(&records) }
     }
 
-    pub(super) fn print(&self, records: &[Value]) -> Result<(), CommandFailure> {
+    pub(super) fn print(&self, records: &[Value]) -> Result<()> {
         if records.is_empty() {
             return print(&format!("no {}\n", self.what));
         }
@@ -135,7 +130,7 @@ impl RecordTable {
 }
 
 /// Prints one record: its fields, or its JSON.
-pub(super) fn show(record: &Value, json: bool) -> Result<(), CommandFailure> {
+pub(super) fn show(record: &Value, json: bool) -> Result<()> {
     if json {
         return print(&format!("{record}\n"));
     }
@@ -192,12 +187,7 @@ fn usd(amount: f64) -> String {
 
 /// Prints a record with a secret that only this answer shows. `quiet`: prints only the secret, for
 /// scripts.
-pub(super) fn show_with_secret(
-    record: &Value,
-    field: &str,
-    json: bool,
-    quiet: bool,
-) -> Result<(), CommandFailure> {
+pub(super) fn show_with_secret(record: &Value, field: &str, json: bool, quiet: bool) -> Result<()> {
     let secret = text(record.get(field));
     if quiet {
         return print(&format!("{secret}\n"));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, Args, Command};
 use clap_complete::Shell;
 
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::output::print;
 
 #[derive(Args)]
@@ -25,16 +25,13 @@ pub(super) struct ManArguments {
     markdown: bool,
 }
 
-pub(super) fn completions(
-    arguments: &CompletionsArguments,
-    mut command: Command,
-) -> Result<(), CommandFailure> {
+pub(super) fn completions(arguments: &CompletionsArguments, mut command: Command) -> Result<()> {
     let (mut script, name) = (Vec::new(), command.get_name().to_owned());
     clap_complete::generate(arguments.shell, &mut command, name, &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
-pub(super) fn man(arguments: &ManArguments, command: Command) -> Result<(), CommandFailure> {
+pub(super) fn man(arguments: &ManArguments, command: Command) -> Result<()> {
     if arguments.markdown {
         return print(&markdown(&command));
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::check;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::output::print_error;
 use super::server_source::ServerSourceArguments;
 use super::starter::{self, FoundProvider};
@@ -35,7 +35,7 @@ pub(super) fn run(
     arguments: &ServeArguments,
     environment: fn() -> Environment,
     env: &Env<'_>,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     let failed = CommandFailure::Failed;
     let boot = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios};
 
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::output::print_error;
 
 /// Width of the terminal on standard output, in columns; `None` if it is no terminal.
@@ -39,7 +39,7 @@ pub(super) fn styled(text: &str, style: TextStyle) -> String {
 
 /// Asks on a terminal before a step that cannot be undone. Without a terminal, as in a script, does
 /// not ask.
-pub(super) fn confirm(yes: bool, what: &str) -> Result<(), CommandFailure> {
+pub(super) fn confirm(yes: bool, what: &str) -> Result<()> {
     let input = io::stdin();
     if yes || !input.is_terminal() {
         return Ok(());
@@ -51,7 +51,7 @@ pub(super) fn confirm(yes: bool, what: &str) -> Result<(), CommandFailure> {
 }
 
 /// Asks for a line; empty at the end of the input.
-pub(super) fn ask(question: &str) -> Result<String, CommandFailure> {
+pub(super) fn ask(question: &str) -> Result<String> {
     let failed = |error: io::Error| CommandFailure::Usage(format!("standard input: {error}"));
     let mut error = io::stderr();
     error.write_all(question.as_bytes()).and_then(|()| error.flush()).map_err(failed)?;
@@ -65,7 +65,7 @@ fn read_line() -> io::Result<String> {
 }
 
 /// Reads a secret: from a terminal without showing it, else the first line of standard input.
-pub(super) fn read_secret(question: &str) -> Result<String, CommandFailure> {
+pub(super) fn read_secret(question: &str) -> Result<String> {
     let input = io::stdin();
     if !input.is_terminal() {
         return read_line()

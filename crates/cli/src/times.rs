@@ -5,21 +5,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::records::text;
 use rerouter_base::clock::rfc3339;
 
 /// A time in the past.
-pub(super) fn past(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
+pub(super) fn past(option: &str, text: &str, now: Timestamp) -> Result<String> {
     parse(option, text, "an age", |distance| now.checked_sub(distance).ok()).map(rfc3339)
 }
 
 /// A time in the future.
-pub(super) fn future(
-    option: &str,
-    text: &str,
-    now: Timestamp,
-) -> Result<Timestamp, CommandFailure> {
+pub(super) fn future(option: &str, text: &str, now: Timestamp) -> Result<Timestamp> {
     parse(option, text, "a time from now", |distance| now.checked_add(distance).ok())
 }
 
@@ -28,7 +24,7 @@ fn parse(
     given: &str,
     what: &str,
     from_now: impl Fn(Duration) -> Option<Timestamp>,
-) -> Result<Timestamp, CommandFailure> {
+) -> Result<Timestamp> {
     if let Ok(at) = given.parse::<Timestamp>() {
         return Ok(at);
     }

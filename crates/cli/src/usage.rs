@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::client::{ApiCall, ApiClient};
 use super::destination::ApiClientOptions;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::output::print;
 use super::records::{RecordTable, text};
 use super::replay::dollars;
@@ -75,7 +75,7 @@ const LOST: RecordTable = RecordTable {
     order: &[0, 2, 1, 3, 4],
 };
 
-pub(super) fn run(arguments: UsageArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: UsageArguments, env: &Env<'_>) -> Result<()> {
     let client = ApiClient::new(&arguments.client, env)?;
     match arguments.command {
         None => sums(&client, &arguments),
@@ -94,7 +94,7 @@ pub(super) fn run(arguments: UsageArguments, env: &Env<'_>) -> Result<(), Comman
     }
 }
 
-fn sums(client: &ApiClient, arguments: &UsageArguments) -> Result<(), CommandFailure> {
+fn sums(client: &ApiClient, arguments: &UsageArguments) -> Result<()> {
     let now = Clock::System.now();
     let mut by = Vec::new();
     for column in &arguments.by {
@@ -128,8 +128,8 @@ fn list(
     query: &[(&str, String)],
     json: bool,
     fewer: &str,
-    show: impl FnOnce(&[Value]) -> Result<(), CommandFailure>,
-) -> Result<(), CommandFailure> {
+    show: impl FnOnce(&[Value]) -> Result<()>,
+) -> Result<()> {
     let answer = client.get(path, query)?.ok()?;
     if json {
         return print(&format!("{}\n", answer.text));
@@ -196,7 +196,7 @@ fn column(text: &str) -> Result<String, String> {
 }
 
 /// The start of a day in UTC.
-fn day(option: &str, text: &str, now: Timestamp) -> Result<String, CommandFailure> {
+fn day(option: &str, text: &str, now: Timestamp) -> Result<String> {
     let whole_days = |age: Duration| age.as_secs().is_multiple_of(86_400);
     let start = |at: Timestamp| at.to_zoned(TimeZone::UTC).date().to_string();
     if let Some(age) = times::distance(text).filter(|age| whole_days(*age)) {

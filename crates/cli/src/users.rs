@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
-use super::failure::CommandFailure;
+use super::failure::Result;
 use super::fields::{self, LimitArguments};
 use super::output::print;
 use super::records::{RecordName, RecordTable, named, show};
@@ -99,12 +99,12 @@ const NAME: RecordName = RecordName {
 };
 
 /// The id of a user who is given by id or email.
-pub(super) fn id(client: &ApiClient, given: &str) -> Result<String, CommandFailure> {
+pub(super) fn id(client: &ApiClient, given: &str) -> Result<String> {
     // In lower case, as the gateway stores emails.
     NAME.id(client, USERS, &given.to_lowercase())
 }
 
-pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<()> {
     let UsersArguments { client, json, command } = arguments;
     let client = ApiClient::new(&client, env)?;
     let path = |id: &str| format!("{USERS}/{}", encode(id));

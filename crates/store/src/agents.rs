@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::changes::{Change, Committed};
 use super::rows::{self, AgentRow};
 use super::sql::{Transaction, params};
-use super::{Store, StoreError};
+use super::{Result, Store, StoreError};
 use rerouter_base::id::AgentId;
 
 /// Maximum number of agents. All are held in memory, and anybody can create them while the AGENT
@@ -44,33 +44,25 @@ impl AgentRow {
 impl Store {
     /// Adds an agent; [`StoreError::Conflict`] if its name is taken, [`StoreError::LimitReached`]
     /// if there are too many.
-    pub async fn create_agent(&self, agent: AgentRow) -> Result<Committed, StoreError> {
+    pub async fn create_agent(&self, agent: AgentRow) -> Result<Committed> {
         self.mutate(move |transaction| insert(transaction, agent)).await
     }
 
     /// Replaces an agent that has the entity tag `seen`; [`StoreError::Stale`] if it has another
     /// tag now, [`StoreError::Conflict`] if its new name is taken.
-    pub async fn update_agent(
-        &self,
-        agent: AgentRow,
-        seen: String,
-    ) -> Result<Committed, StoreError> {
+    pub async fn update_agent(&self, agent: AgentRow, seen: String) -> Result<Committed> {
         self.mutate(move |transaction| update(transaction, agent, &seen)).await
     }
 
     /// Deletes an agent; [`StoreError::Stale`] if it no longer has the entity tag `seen`. No change
     /// if there is no such agent.
-    pub async fn delete_agent(
-        &self,
-        id: &AgentId,
-        seen: Option<String>,
-    ) -> Result<Committed, StoreError> {
+    pub async fn delete_agent(&self, id: &AgentId, seen: Option<String>) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| delete(transaction, &id, seen.as_deref())).await
     }
 }
 
-fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>, StoreError> {
+fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>> {
     check_name(transaction, &agent)?;
     let count = transaction.int("SELECT count(*) FROM agents", &[])?.unwrap_or(0);
     if usize::try_from(count).unwrap_or(usize::MAX) >= AGENTS {
@@ -80,11 +72,7 @@ fn insert(transaction: &Transaction<'_>, agent: AgentRow) -> Result<Vec<Change>,
     Ok(vec![Change::Agent(agent.into())])
 }
 
-fn update(
-    transaction: &Transaction<'_>,
-    agent: AgentRow,
-    seen: &str,
-) -> Result<Vec<Change>, StoreError> {
+fn update(transaction: &Transaction<'_>, agent: AgentRow, seen: &str) -> Result<Vec<Change>> {
     let known: Option<AgentRow> = rows::find(transaction, agent.id.as_str())?;
     let known = known.ok_or(StoreError::NotFound)?;
     if known.etag() != seen {
@@ -96,7 +84,7 @@ fn update(
 }
 
 /// Returns [`StoreError::Conflict`] if another agent has the name.
-fn check_name(transaction: &Transaction<'_>, agent: &AgentRow) -> Result<(), StoreError> {
+fn check_name(transaction: &Transaction<'_>, agent: &AgentRow) -> Result<()> {
     let other = "SELECT 1 FROM agents WHERE name = ?1 AND id <> ?2";
     match transaction.exists(other, &params![agent.name, agent.id])? {
         true => Err(StoreError::Conflict),
@@ -104,11 +92,7 @@ fn check_name(transaction: &Transaction<'_>, agent: &AgentRow) -> Result<(), Sto
     }
 }
 
-fn delete(
-    transaction: &Transaction<'_>,
-    id: &AgentId,
-    seen: Option<&str>,
-) -> Result<Vec<Change>, StoreError> {
+fn delete(transaction: &Transaction<'_>, id: &AgentId, seen: Option<&str>) -> Result<Vec<Change>> {
     if let (Some(seen), Some(known)) = (seen, rows::find::<AgentRow>(transaction, id.as_str())?)
         && known.etag() != seen
     {

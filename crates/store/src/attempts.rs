@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::StoreError;
+use super::Result;
 use super::sql::{NOW, Transaction, params};
 
 /// A limit on attempts: at most `most` within the time `lasting`.
@@ -17,7 +17,7 @@ pub struct AttemptLimit {
 pub(super) fn count(
     transaction: &Transaction<'_>,
     limits: &[AttemptLimit],
-) -> Result<Option<Duration>, StoreError> {
+) -> Result<Option<Duration>> {
     // The `most`-th newest attempt within `lasting`: the next attempt has to wait until it is
     // older.
     let oldest = format!(
@@ -39,7 +39,7 @@ pub(super) fn count(
 }
 
 /// Deletes attempts that are older than `after`: they no longer count.
-pub(super) fn trim(transaction: &Transaction<'_>, after: Duration) -> Result<(), StoreError> {
+pub(super) fn trim(transaction: &Transaction<'_>, after: Duration) -> Result<()> {
     let delete = format!("DELETE FROM attempts WHERE at < {NOW} - ?1");
     transaction.execute(&delete, &params![after])?;
     Ok(())

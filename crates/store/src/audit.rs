@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::StoreError;
+use super::Result;
 use super::changes::Change;
 use super::rows::stored::row;
 use super::rows::{self, Actor};
@@ -169,7 +169,7 @@ row! { "audit" =>
     }
 }
 
-pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<(), StoreError> {
+pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<()> {
     let row = AuditRow {
         id: AuditId::new(event.at, &Random::System),
         at: event.at,
@@ -190,7 +190,7 @@ pub(super) fn insert_all(
     transaction: &Transaction<'_>,
     event: &Event,
     changes: &[Change],
-) -> Result<(), StoreError> {
+) -> Result<()> {
     insert(transaction, event)?;
     if let Some(also) = &event.also {
         insert(transaction, &Event { target: also.clone(), ..event.clone() })?;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::audit::{Action, AuditRow};
 use super::rows::Stored;
 use super::sql::{Row, ToValue, Transaction, Value, params};
-use super::{Store, StoreError};
+use super::{Result, Store};
 use crate::captures::LIST_ROWS;
 use rerouter_base::id::AuditId;
 
@@ -29,7 +29,7 @@ impl Store {
         filter: AuditFilter,
         limit: usize,
         after: Option<AuditId>,
-    ) -> Result<Option<Vec<AuditRow>>, StoreError> {
+    ) -> Result<Option<Vec<AuditRow>>> {
         self.read(move |transaction| list(transaction, &filter, limit, after.as_ref())).await
     }
 }
@@ -39,7 +39,7 @@ fn list(
     filter: &AuditFilter,
     limit: usize,
     after: Option<&AuditId>,
-) -> Result<Option<Vec<AuditRow>>, StoreError> {
+) -> Result<Option<Vec<AuditRow>>> {
     let mut last = transaction.int(LAST, &[])?.unwrap_or(0);
     if let Some(after) = after {
         match transaction.int("SELECT seq FROM audit WHERE id = ?1", &params![after])? {
@@ -79,7 +79,7 @@ fn page(
     filter: &AuditFilter,
     (first, last): (i64, i64),
     limit: usize,
-) -> Result<Vec<AuditRow>, StoreError> {
+) -> Result<Vec<AuditRow>> {
     let (conditions, mut values) = conditions(filter);
     values.extend(params![first, last, limit]);
     transaction.rows(&select(&conditions), &values, AuditRow::of)

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::sql::{Transaction, params};
-use super::{Store, StoreError};
+use super::{Result, Store};
 
 /// Maximum number of rows that retention deletes in one transaction: keys, audit rows, copies of
 /// captures.
@@ -16,7 +16,7 @@ impl Store {
     /// Deletes the audit rows from before `before`, and all but the last `rows` that were written.
     /// It works in steps, so that others can write in between, and in at most
     /// [`AUDIT_STEPS`]. Returns how many rows it deleted.
-    pub async fn trim_audit(&self, before: Timestamp, rows: u64) -> Result<u64, StoreError> {
+    pub async fn trim_audit(&self, before: Timestamp, rows: u64) -> Result<u64> {
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
         let mut deleted = 0;
         for _ in 0..AUDIT_STEPS {
@@ -41,18 +41,14 @@ pub(super) const DELETE_FIRST: &str = "
     DELETE FROM audit WHERE seq IN
       (SELECT seq FROM audit WHERE seq <= (SELECT max(seq) FROM audit) - ?1 ORDER BY seq LIMIT ?2)";
 
-fn has_surplus(
-    transaction: &Transaction<'_>,
-    before: Timestamp,
-    rows: i64,
-) -> Result<bool, StoreError> {
+fn has_surplus(transaction: &Transaction<'_>, before: Timestamp, rows: i64) -> Result<bool> {
     Ok(transaction.exists(HAS_OLD, &params![before])?
         || transaction.exists(HAS_FIRST, &params![rows])?)
 }
 
 /// Deletes up to [`RETENTION_BATCH`] rows by their age and as many by their number. The triggers of
 /// the table permit that while `audit_leaving` holds a row, within this transaction.
-fn delete(transaction: &Transaction<'_>, before: Timestamp, rows: i64) -> Result<u64, StoreError> {
+fn delete(transaction: &Transaction<'_>, before: Timestamp, rows: i64) -> Result<u64> {
     transaction.execute("INSERT INTO audit_leaving (one) VALUES (1)", &[])?;
     let old = transaction.execute(DELETE_OLD, &params![before, RETENTION_BATCH])?;
     let first = transaction.execute(DELETE_FIRST, &params![rows, RETENTION_BATCH])?;

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use super::postgres::PostgresBackend;
-use super::sql::Transaction;
+use super::sql::{Transaction, Work};
 use super::sqlite::SqliteBackend;
-use super::{StoreError, StoreUrl};
+use super::{Result, StoreError, StoreUrl};
 
 /// A database, with the threads that use it.
 pub(super) enum Backend {
@@ -41,9 +41,9 @@ impl Backend {
     /// the caller is dropped. A panic of `work` fails this write only.
     pub(super) async fn write<T, U: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl Work<T>,
         after: impl FnOnce(T) -> U + Send + 'static,
-    ) -> Result<U, StoreError> {
+    ) -> Result<U> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.write(work, after).await,
             Backend::Postgres(postgres) => postgres.write(work, after).await,
@@ -52,10 +52,7 @@ impl Backend {
 
     /// Runs `work`, which only reads, on a consistent snapshot of the database. It does not wait
     /// for writes.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.read(work).await,
             Backend::Postgres(postgres) => postgres.read(work).await,
@@ -65,8 +62,8 @@ impl Backend {
     /// As [`Backend::read`], but after all writes that were requested earlier.
     pub(super) async fn read_after_writes<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Work<T>,
+    ) -> Result<T> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.read_after_writes(work).await,
             Backend::Postgres(postgres) => postgres.read_after_writes(work).await,
@@ -74,10 +71,7 @@ impl Backend {
     }
 
     /// Runs `work`, which only reads, in such a way that it succeeds only if writes can succeed.
-    pub(super) async fn try_out(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<u64, StoreError> + Send + 'static,
-    ) -> Result<u64, StoreError> {
+    pub(super) async fn try_out(&self, work: impl Work<u64>) -> Result<u64> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.write(work, |done| done).await,
             // The connection leads to a primary, so a read is enough. Frequent health checks must
@@ -87,7 +81,7 @@ impl Backend {
     }
 
     /// Moves the write-ahead log of a database on this machine into its file.
-    pub(super) async fn checkpoint(&self) -> Result<(), StoreError> {
+    pub(super) async fn checkpoint(&self) -> Result<()> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.checkpoint().await,
             Backend::Postgres(_) => Ok(()),

@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::StoreError;
 use super::sql::{Row, ToValue, Value};
+use super::{Result, StoreError};
 use rerouter_base::id::{AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId};
 use rerouter_base::interface::Interface;
 
@@ -27,16 +27,16 @@ impl<'a> Columns<'a> {
     }
 
     /// The next column, which must not be NULL.
-    pub(super) fn get<T: Column>(&mut self) -> Result<T, StoreError> {
+    pub(super) fn get<T: Column>(&mut self) -> Result<T> {
         self.maybe()?.ok_or_else(|| self.unreadable("NULL"))
     }
 
-    pub(super) fn maybe<T: Column>(&mut self) -> Result<Option<T>, StoreError> {
+    pub(super) fn maybe<T: Column>(&mut self) -> Result<Option<T>> {
         self.next += 1;
         T::read(self.row, self.next - 1)
     }
 
-    pub(super) fn two<T: Column, U: Column>(&mut self) -> Result<(T, U), StoreError> {
+    pub(super) fn two<T: Column, U: Column>(&mut self) -> Result<(T, U)> {
         Ok((self.get()?, self.get()?))
     }
 
@@ -49,9 +49,9 @@ impl<'a> Columns<'a> {
 /// A type that can be stored in a column.
 pub(super) trait Column: Sized {
     /// `None` is NULL.
-    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>, StoreError>;
+    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>>;
 
-    fn put(&self) -> Result<Written<'_>, StoreError>;
+    fn put(&self) -> Result<Written<'_>>;
 }
 
 /// A value to be written into a column, borrowed or owned.
@@ -94,12 +94,12 @@ macro_rules! columns {
             fn read(
                 row: &$crate::sql::Row<'_>,
                 at: usize,
-            ) -> Result<Option<Self>, $crate::StoreError> {
+            ) -> $crate::Result<Option<Self>> {
                 let Some($value) = row.$column(at)? else { return Ok(None) };
                 $read.map(Some).map_err(|cause| row.unreadable(at, cause))
             }
 
-            fn put(&self) -> Result<$crate::columns::Written<'_>, $crate::StoreError> {
+            fn put(&self) -> $crate::Result<$crate::columns::Written<'_>> {
                 $put(self)
             }
         })*)*
@@ -134,11 +134,11 @@ macro_rules! json_columns {
 }
 pub(super) use json_columns;
 
-pub(super) fn plain(value: &impl ToValue) -> Result<Written<'_>, StoreError> {
+pub(super) fn plain(value: &impl ToValue) -> Result<Written<'_>> {
     Ok(Written::Value(value.value()))
 }
 
-pub(super) fn json(value: &impl Serialize) -> Result<Written<'static>, StoreError> {
+pub(super) fn json(value: &impl Serialize) -> Result<Written<'static>> {
     serde_json::to_string(value).map(Written::Text).map_err(StoreError::unavailable)
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::StoreError;
+use super::{Result, StoreError};
 
 /// The locked data directory. Among all processes, only one value for a directory exists at a time.
 /// After an upgrade there are two, while the previous process finishes its requests.
@@ -96,7 +96,7 @@ pub fn free_bytes(dir: &Path) -> Option<u64> {
 impl DataDir {
     /// Makes the directory, for this user only, and locks it; [`StoreError::Locked`] if it is
     /// locked.
-    pub fn take(path: &Path) -> Result<DataDir, StoreError> {
+    pub fn take(path: &Path) -> Result<DataDir> {
         let named = |error: std::io::Error| {
             StoreError::Unavailable(format!("data directory {}: {error}", path.display()))
         };

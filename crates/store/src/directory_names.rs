@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind::NotFound;
 
-use super::{DataDir, StoreError};
+use super::{DataDir, Result, StoreError};
 use rerouter_base::atomic_file;
 use rerouter_base::id::{GatewayId, Random};
 
@@ -22,7 +22,7 @@ pub(super) struct DirectoryNames {
 
 impl DirectoryNames {
     /// Reads the file, or makes it. Blocking.
-    pub(super) fn of(dir: &DataDir) -> Result<Self, StoreError> {
+    pub(super) fn of(dir: &DataDir) -> Result<Self> {
         let path = dir.path().join(INSTANCE);
         let directory = match std::fs::read_to_string(&path) {
             Ok(found) => {

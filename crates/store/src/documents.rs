@@ -7,19 +7,14 @@ use super::document_texts::{LIVE, live, opened, sealed, sealed_row};
 use super::root_key::Opening;
 use super::rows::{DocumentRow, Stored};
 use super::sql::{Transaction, params};
-use super::{Store, StoreError, audit};
+use super::{Result, Store, StoreError, audit};
 use rerouter_base::secret::{Secret, SecretBytes};
 
 const ONE: &str = "SELECT revision, sealed FROM documents WHERE revision = ?1";
 
 impl Store {
     /// Keeps the text of a routing document, which is live from now on.
-    pub async fn keep_document(
-        &self,
-        revision: &str,
-        text: &str,
-        at: Timestamp,
-    ) -> Result<(), StoreError> {
+    pub async fn keep_document(&self, revision: &str, text: &str, at: Timestamp) -> Result<()> {
         let sealed = sealed(&self.documents, revision, text)?;
         let (revision, event) = (revision.to_owned(), self.event.clone());
         let keep = move |transaction: &Transaction<'_>| {
@@ -38,7 +33,7 @@ impl Store {
         text: &str,
         at: Timestamp,
         expected: Option<&str>,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<Committed> {
         let sealed = sealed(&self.documents, revision, text)?;
         let expected = expected.map(str::to_owned);
         let document = LiveDocument { revision: revision.to_owned(), text: Secret::new(text) };
@@ -55,7 +50,7 @@ impl Store {
     }
 
     /// The text of a kept routing document.
-    pub async fn document(&self, revision: &str) -> Result<Option<String>, StoreError> {
+    pub async fn document(&self, revision: &str) -> Result<Option<String>> {
         let revision = revision.to_owned();
         let read = move |transaction: &Transaction<'_>| {
             transaction.row(ONE, &params![revision], sealed_row)
@@ -64,7 +59,7 @@ impl Store {
     }
 
     /// The text of the live routing document.
-    pub async fn live_document(&self) -> Result<Option<String>, StoreError> {
+    pub async fn live_document(&self) -> Result<Option<String>> {
         let key = self.documents.clone();
         let live = move |transaction: &Transaction<'_>| live(transaction, &key);
         let found = self.read_after_writes(live).await?;
@@ -73,18 +68,14 @@ impl Store {
 
     /// Up to `limit` routing documents after the revision `after`, the one that was made live last
     /// first.
-    pub async fn documents(
-        &self,
-        limit: usize,
-        after: Option<String>,
-    ) -> Result<Vec<DocumentRow>, StoreError> {
+    pub async fn documents(&self, limit: usize, after: Option<String>) -> Result<Vec<DocumentRow>> {
         self.read_after_writes(move |transaction| list(transaction, limit, after.as_deref())).await
     }
 }
 
 impl Opening<'_> {
     /// The text of the live routing document, which is sealed under `key`.
-    pub fn live_document(&self, key: &SecretBytes) -> Result<Option<String>, StoreError> {
+    pub fn live_document(&self, key: &SecretBytes) -> Result<Option<String>> {
         let found = live(self.transaction(), key)?;
         Ok(found.map(|document| document.text.expose().to_owned()))
     }
@@ -97,7 +88,7 @@ fn insert(
     revision: &str,
     sealed: &[u8],
     at: Timestamp,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let last = transaction.int("SELECT max(live_at) FROM documents", &[])?.unwrap_or(0);
     transaction.execute(
         "INSERT INTO documents (revision, sealed, created_at, live_at) VALUES (?1, ?2, ?3, ?4)
@@ -111,7 +102,7 @@ fn list(
     transaction: &Transaction<'_>,
     limit: usize,
     after: Option<&str>,
-) -> Result<Vec<DocumentRow>, StoreError> {
+) -> Result<Vec<DocumentRow>> {
     let before = match after {
         Some(_) => "WHERE live_at < (SELECT live_at FROM documents WHERE revision = ?2)",
         None => "",

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use rerouter_base::blocking::BlockingError;
 use rerouter_base::error::{Error, Kind};
 
+/// What the store returns.
+pub(crate) type Result<T, E = StoreError> = std::result::Result<T, E>;
+
 /// A refusal or failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::StoreError;
-use super::sql::Transaction;
+use super::sql::{Transaction, Work};
+use super::{Result, StoreError};
 
 /// A place in a request, or in background work, that can be made to panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,10 +183,7 @@ impl Faults {
 
     /// Wraps the `work` of a write. It fails as the switches say: before the work, or at its end,
     /// before the commit.
-    pub(super) fn writing<T: 'static>(
-        self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static {
+    pub(super) fn writing<T: 'static>(self, work: impl Work<T>) -> impl Work<T> {
         move |transaction: &Transaction<'_>| {
             self.before_write()?;
             let done = work(transaction)?;
@@ -196,10 +193,7 @@ impl Faults {
     }
 
     /// Wraps `work` on the index of captures, which fails as the switches say.
-    pub(super) fn appending<T: 'static>(
-        self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static {
+    pub(super) fn appending<T: 'static>(self, work: impl Work<T>) -> impl Work<T> {
         move |transaction: &Transaction<'_>| {
             self.before_append()?;
             work(transaction)
@@ -207,17 +201,14 @@ impl Faults {
     }
 
     /// Wraps the `work` of a read, which fails as the switches say.
-    pub(super) fn reading<T: 'static>(
-        self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static {
+    pub(super) fn reading<T: 'static>(self, work: impl Work<T>) -> impl Work<T> {
         move |transaction: &Transaction<'_>| {
             self.before_read()?;
             work(transaction)
         }
     }
 
-    fn before_write(&self) -> Result<(), StoreError> {
+    fn before_write(&self) -> Result<()> {
         let mut stalled = self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner);
         while *stalled {
             stalled = self.0.writes_released.wait(stalled).unwrap_or_else(PoisonError::into_inner);
@@ -235,7 +226,7 @@ impl Faults {
     }
 
     /// Called after a write that has happened; an error hides its success.
-    pub(super) fn answer_write(&self) -> Result<(), StoreError> {
+    pub(super) fn answer_write(&self) -> Result<()> {
         match spend(&self.0.answers_left) {
             true => Err(StoreError::Unavailable("the answer was lost on demand".into())),
             false => Ok(()),
@@ -243,7 +234,7 @@ impl Faults {
     }
 
     /// Called on the thread of a connection, before a read.
-    pub(super) fn before_read(&self) -> Result<(), StoreError> {
+    pub(super) fn before_read(&self) -> Result<()> {
         if self.0.every_read.load(Ordering::Acquire) {
             Err(StoreError::Unavailable("read failed on demand".into()))
         } else {
@@ -280,7 +271,7 @@ impl Faults {
     }
 
     /// Called on the capture writer's thread, before an append. Waits while appends hang.
-    pub(super) fn before_append(&self) -> Result<(), StoreError> {
+    pub(super) fn before_append(&self) -> Result<()> {
         let mut stalled = self.0.stalled.lock().unwrap_or_else(PoisonError::into_inner);
         if *stalled {
             self.0.hanging.fetch_add(1, Ordering::AcqRel);

@@ -157,7 +157,7 @@ pub struct Snapshot {
 }
 
 impl Store {
-    pub async fn load(&self) -> Result<Snapshot, StoreError> {
+    pub async fn load(&self) -> Result<Snapshot> {
         let load = |transaction: &Transaction<'_>| {
             let mut all = Snapshot::default();
             all.rev = load::each(transaction, |change| match change {

@@ -17,10 +17,10 @@ use super::data_dir::{self, DataDir};
 use super::directory_names::DirectoryNames;
 use super::faults::Faults;
 use super::root_key::{self, Opening};
-use super::sql::Transaction;
+use super::sql::{Transaction, Work};
 use super::sqlite::CaptureDatabase;
 use super::transaction;
-use super::{StoreError, StoreUrl};
+use super::{Result, StoreError, StoreUrl};
 use rerouter_base::blocking::blocking;
 use rerouter_base::secret::SecretBytes;
 
@@ -76,7 +76,7 @@ impl Store {
     /// For tests and benches: opens the store in a directory, or makes it. The key of documents is
     /// not secret.
     #[doc(hidden)]
-    pub async fn open(data_dir: &Path) -> Result<Store, StoreError> {
+    pub async fn open(data_dir: &Path) -> Result<Store> {
         let unlock = |_: &Opening<'_>| Ok::<_, StoreError>((SecretBytes::new([5; 32]), ()));
         Ok(Store::open_in(DataDir::take(data_dir)?, unlock).await?.0)
     }
@@ -163,7 +163,7 @@ impl Store {
     }
 
     /// Writes an audit row of an action that does not change this database.
-    pub async fn note(&self, event: Event) -> Result<(), StoreError> {
+    pub async fn note(&self, event: Event) -> Result<()> {
         self.write(move |transaction| audit::insert(transaction, &event)).await
     }
 
@@ -186,7 +186,7 @@ impl Store {
 
     /// Moves the write-ahead logs into the databases and empties them, unless a reader is in the
     /// way. Acknowledged writes are durable without it.
-    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+    pub async fn checkpoint(&self) -> Result<()> {
         let Databases { accounts, captures, .. } = &*self.databases;
         let (accounts, captures) = tokio::join!(accounts.checkpoint(), captures.checkpoint());
         accounts.and(captures)
@@ -199,10 +199,7 @@ impl Store {
 
     /// Runs a mutation: it is durable, then the tables in memory follow it, then it is
     /// acknowledged.
-    pub(super) async fn mutate(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError> + Send + 'static,
-    ) -> Result<Committed, StoreError> {
+    pub(super) async fn mutate(&self, work: impl Work<Vec<Change>>) -> Result<Committed> {
         let event = self.event.clone();
         let frozen = Arc::clone(&self.databases.handover.frozen);
         let mutate = move |transaction: &Transaction<'_>| {
@@ -229,28 +226,22 @@ impl Store {
     }
 
     /// Runs a transaction that no table in memory follows.
-    pub(super) async fn write<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         let written = self.databases.accounts.write(self.faults.clone().writing(work), |done| done);
         let done = written.await?;
         self.faults.answer_write().map(|()| done)
     }
 
     /// Reads without waiting for writes.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         self.databases.accounts.read(self.faults.clone().reading(work)).await
     }
 
     /// Reads after the writes that were requested earlier.
     pub(super) async fn read_after_writes<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Work<T>,
+    ) -> Result<T> {
         self.databases.accounts.read_after_writes(self.faults.clone().reading(work)).await
     }
 }

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 
 use super::sql::Transaction;
 use super::steps::{Base, may_be_in_use};
-use super::{Store, StoreError, StoreUrl, load, postgres, sqlite};
+use super::{Result, Store, StoreError, StoreUrl, load, postgres, sqlite};
 
 /// Checks whether this build can take over the store of a data directory from a process that uses
 /// it; [`StoreError::StopFirst`] if it would bring the store to steps that the other build cannot
 /// work with. Blocking.
-pub fn check_takeover(url: &StoreUrl, dir: &Path) -> Result<(), StoreError> {
+pub fn check_takeover(url: &StoreUrl, dir: &Path) -> Result<()> {
     let may = match url {
         StoreUrl::Sqlite => sqlite::look(dir, |store| may_be_in_use(store, Base::Accounts)),
         StoreUrl::Postgres(url) => {
@@ -25,7 +25,7 @@ pub fn check_takeover(url: &StoreUrl, dir: &Path) -> Result<(), StoreError> {
 impl Store {
     /// Refuses mutations from now on, and returns when none is in progress. If gateways share the
     /// store, this does nothing, as their protocol has the same effect.
-    pub async fn freeze(&self) -> Result<(), StoreError> {
+    pub async fn freeze(&self) -> Result<()> {
         if self.is_shared() {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl Store {
 
     /// For a process that has handed over: the tables in memory follow every mutation that its
     /// successor has committed by now.
-    pub async fn catch_up(&self) -> Result<(), StoreError> {
+    pub async fn catch_up(&self) -> Result<()> {
         let Some(tables) = self.databases.follower.get().filter(|_| !self.is_shared()) else {
             return Ok(());
         };

@@ -10,7 +10,7 @@ use super::changes::{Change, Committed};
 use super::keys::{check_count, check_seen, find};
 use super::rows::{self, KeyChange, KeyRow, Seen, Stored};
 use super::sql::{Transaction, params};
-use super::{Pairs, Store, StoreError};
+use super::{Pairs, Result, Store, StoreError};
 use rerouter_base::id::KeyId;
 
 impl Store {
@@ -18,18 +18,13 @@ impl Store {
     /// its new labels if they had its old ones. [`StoreError::KeyRevoked`] if it has ended,
     /// [`StoreError::Conflict`] if a key is no longer as `seen`. [`StoreError::LimitReached`] if
     /// the change vouches for the key and its owner has too many live keys.
-    pub async fn patch_key(
-        &self,
-        id: &KeyId,
-        patch: KeyChange,
-        seen: Seen,
-    ) -> Result<Committed, StoreError> {
+    pub async fn patch_key(&self, id: &KeyId, patch: KeyChange, seen: Seen) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| self::patch(transaction, &id, patch, &seen)).await
     }
 
     /// Stores when keys were last used, which does not count as a change.
-    pub async fn note_used(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
+    pub async fn note_used(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
         self.write(move |transaction| note_used(transaction, &used)).await
     }
 }
@@ -39,7 +34,7 @@ fn patch(
     id: &KeyId,
     patch: KeyChange,
     seen: &Seen,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     let old = find(transaction, id)?;
     if old.revoked_at.is_some() {
         return Err(StoreError::KeyRevoked);
@@ -84,7 +79,7 @@ fn patch(
     Ok(changes)
 }
 
-fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>, StoreError> {
+fn children(transaction: &Transaction<'_>, id: &KeyId) -> Result<Vec<KeyRow>> {
     transaction.rows("SELECT * FROM keys WHERE parent = ?1 ORDER BY id", &params![id], KeyRow::of)
 }
 
@@ -94,7 +89,7 @@ fn follow(
     mut child: KeyRow,
     parent: &KeyRow,
     before: &BTreeMap<String, String>,
-) -> Result<Option<Change>, StoreError> {
+) -> Result<Option<Change>> {
     let mut changed = child.limits.clamp(&parent.limits);
     if child.labels == *before && child.labels != parent.labels {
         child.labels.clone_from(&parent.labels);
@@ -110,13 +105,13 @@ fn follow(
 }
 
 /// Writes the row as the next generation of the key.
-fn update(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change, StoreError> {
+fn update(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change> {
     let row = KeyRow { generation: row.generation.saturating_add(1), ..row };
     rows::update(transaction, &row)?;
     Ok(Change::Key(row.into()))
 }
 
-fn note_used(transaction: &Transaction<'_>, used: &[(KeyId, Timestamp)]) -> Result<(), StoreError> {
+fn note_used(transaction: &Transaction<'_>, used: &[(KeyId, Timestamp)]) -> Result<()> {
     for (id, at) in used {
         transaction.execute(
             "UPDATE keys SET last_used_at = ?2

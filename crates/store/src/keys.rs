@@ -8,7 +8,7 @@ use super::columns::Columns;
 use super::limits::{KEYS_PER_OWNER, Limits};
 use super::rows::{self, KeyRow, NewSecret, PreviousSecret, Seen, Stored};
 use super::sql::{Row, Transaction, params};
-use super::{Store, StoreError};
+use super::{Result, Store, StoreError};
 use rerouter_base::id::{KeyId, UserId};
 
 /// Maximum number of an owner's ended keys that are kept. Older ones are deleted: otherwise
@@ -18,12 +18,12 @@ pub(super) const ENDED_KEYS_PER_OWNER: usize = 1_000;
 impl Store {
     /// Adds a key; [`StoreError::LimitReached`] if its owner has too many live keys,
     /// [`StoreError::KeyRevoked`] if its parent is revoked.
-    pub async fn create_key(&self, key: KeyRow) -> Result<Committed, StoreError> {
+    pub async fn create_key(&self, key: KeyRow) -> Result<Committed> {
         self.create_keys(vec![key]).await
     }
 
     /// Adds keys in one transaction, all or none; each as [`Store::create_key`].
-    pub async fn create_keys(&self, keys: Vec<KeyRow>) -> Result<Committed, StoreError> {
+    pub async fn create_keys(&self, keys: Vec<KeyRow>) -> Result<Committed> {
         let insert = move |transaction: &Transaction<'_>| {
             let mut changes = Vec::new();
             for key in keys {
@@ -36,22 +36,18 @@ impl Store {
 
     /// Adds a key for a caller: as [`Store::create_key`], and [`StoreError::Conflict`] if its
     /// parent no longer has the generation `seen`.
-    pub async fn create_key_by(
-        &self,
-        key: KeyRow,
-        seen: Option<u32>,
-    ) -> Result<Committed, StoreError> {
+    pub async fn create_key_by(&self, key: KeyRow, seen: Option<u32>) -> Result<Committed> {
         self.mutate(move |transaction| insert(transaction, key, seen)).await
     }
 
     /// Ends a key. No change if it has ended.
-    pub async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+    pub async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| revoke(transaction, &id, at, ONE)).await
     }
 
     /// Ends a key and all its descendants, whoever owns them. No change if they have ended.
-    pub async fn revoke_descent(&self, id: &KeyId, at: Timestamp) -> Result<Committed, StoreError> {
+    pub async fn revoke_descent(&self, id: &KeyId, at: Timestamp) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| revoke(transaction, &id, at, DESCENT)).await
     }
@@ -64,7 +60,7 @@ impl Store {
         secret: NewSecret,
         seen: Seen,
         at: Timestamp,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| rotate(transaction, &id, &secret, &seen, at)).await
     }
@@ -73,11 +69,7 @@ impl Store {
 /// Counts the owner's live keys and reads the parent in the same transaction, so that two creations
 /// at once cannot exceed the limit, and no child outlives a revocation of its parent at the same
 /// time.
-fn insert(
-    transaction: &Transaction<'_>,
-    key: KeyRow,
-    seen: Option<u32>,
-) -> Result<Vec<Change>, StoreError> {
+fn insert(transaction: &Transaction<'_>, key: KeyRow, seen: Option<u32>) -> Result<Vec<Change>> {
     let parent = match &key.parent {
         None => Limits::default(),
         Some(parent) => {
@@ -107,7 +99,7 @@ pub(super) fn check_count(
     key: &KeyRow,
     at: Timestamp,
     of_parent: Option<u64>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let live = transaction.int(
         "SELECT count(*) FROM keys
          WHERE owner = ?1 AND revoked_at IS NULL
@@ -128,11 +120,7 @@ pub(super) fn check_count(
 /// Deletes an owner's keys that have ended, except the newest, so that repeated creation and
 /// revocation fills neither memory nor disk. A key with descendants is kept, because they use its
 /// limits.
-fn forget(
-    transaction: &Transaction<'_>,
-    owner: &UserId,
-    now: Timestamp,
-) -> Result<Vec<Change>, StoreError> {
+fn forget(transaction: &Transaction<'_>, owner: &UserId, now: Timestamp) -> Result<Vec<Change>> {
     transaction.rows(
         "DELETE FROM keys WHERE id IN
            (SELECT id FROM
@@ -162,7 +150,7 @@ fn revoke(
     id: &KeyId,
     at: Timestamp,
     update: &str,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     find(transaction, id)?;
     transaction.rows(update, &params![id, at], |row| Ok(Change::Key(KeyRow::of(row)?.into())))
 }
@@ -175,7 +163,7 @@ fn rotate(
     secret: &NewSecret,
     seen: &Seen,
     at: Timestamp,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     let old = find(transaction, id)?;
     if old.revoked_at.is_some() {
         return Err(StoreError::KeyRevoked);
@@ -195,11 +183,7 @@ fn rotate(
 
 /// [`StoreError::Conflict`] if `key`, or another key that the caller's decision depended on, is no
 /// longer as `seen`.
-pub(super) fn check_seen(
-    transaction: &Transaction<'_>,
-    key: &KeyRow,
-    seen: &Seen,
-) -> Result<(), StoreError> {
+pub(super) fn check_seen(transaction: &Transaction<'_>, key: &KeyRow, seen: &Seen) -> Result<()> {
     let same = |other: &Option<(KeyId, u32)>, may_have_ended: bool| match other {
         None => Ok(true),
         Some((id, generation)) => match find(transaction, id) {
@@ -216,6 +200,6 @@ pub(super) fn check_seen(
     if same { Ok(()) } else { Err(StoreError::Conflict) }
 }
 
-pub(super) fn find(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow, StoreError> {
+pub(super) fn find(transaction: &Transaction<'_>, id: &KeyId) -> Result<KeyRow> {
     rows::find(transaction, id.as_str())?.ok_or(StoreError::NotFound)
 }

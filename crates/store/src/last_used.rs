@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::columns::Columns;
 use super::sql::{Transaction, params};
-use super::{Store, StoreError};
+use super::{Result, Store};
 use rerouter_base::id::{KeyId, SessionId};
 
 /// When keys and sessions were last used.
@@ -16,12 +16,12 @@ pub struct LastUses {
 
 impl Store {
     /// The last uses since a time; none if the store is not shared.
-    pub async fn last_uses_since(&self, since: Timestamp) -> Result<LastUses, StoreError> {
+    pub async fn last_uses_since(&self, since: Timestamp) -> Result<LastUses> {
         self.read_shared(LastUses::default(), move |transaction| read(transaction, since)).await
     }
 }
 
-fn read(transaction: &Transaction<'_>, since: Timestamp) -> Result<LastUses, StoreError> {
+fn read(transaction: &Transaction<'_>, since: Timestamp) -> Result<LastUses> {
     let keys = "SELECT id, last_used_at FROM keys WHERE last_used_at >= ?1";
     let keys = transaction.rows(keys, &params![since], |row| Columns::new(row).two())?;
     let sessions = "SELECT id, last_seen FROM sessions WHERE last_seen >= ?1";

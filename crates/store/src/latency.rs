@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::StoreError;
+use super::Result;
 
 /// Number of buckets.
 pub(super) const LATENCIES: usize = 14;
@@ -56,9 +56,7 @@ impl LatencyCounts {
     }
 
     /// Reads the counts in order, one from each call of `next`.
-    pub(super) fn read(
-        mut next: impl FnMut() -> Result<u64, StoreError>,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn read(mut next: impl FnMut() -> Result<u64>) -> Result<Self> {
         let mut counts = LatencyCounts::default();
         for count in &mut counts.0 {
             *count = next()?;

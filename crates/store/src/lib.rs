@@ -70,6 +70,7 @@ pub use changes::{Change, Committed, Follower, LiveDocument, Reload};
 pub use cluster::{Authority, GatewayIdentity, GatewayRow, Joining};
 pub use data_dir::{DataDir, free_bytes};
 pub use directory_names::INSTANCE;
+use error::Result;
 pub use error::StoreError;
 pub use faults::{Faults, PanicPoint};
 pub use handle::Store;

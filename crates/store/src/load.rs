@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use super::StoreError;
 use super::changes::{Change, Reload};
 use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, Stored, UserRow};
 use super::sql::Transaction;
+use super::{Result, StoreError};
 use rerouter_base::id::UserId;
 
 /// Rows in a batch.
@@ -20,7 +20,7 @@ const BATCHES: usize = 16;
 pub(super) fn fill(
     transaction: &Transaction<'_>,
     mut reload: Box<dyn Reload>,
-) -> Result<(u64, Box<dyn Reload>), StoreError> {
+) -> Result<(u64, Box<dyn Reload>)> {
     thread::scope(|scope| {
         let (sender, batches) = sync_channel::<Vec<Change>>(BATCHES);
         let taker = scope.spawn(move || {
@@ -44,10 +44,7 @@ pub(super) fn fill(
     })
 }
 
-pub(super) fn each(
-    transaction: &Transaction<'_>,
-    mut take: impl FnMut(Change),
-) -> Result<u64, StoreError> {
+pub(super) fn each(transaction: &Transaction<'_>, mut take: impl FnMut(Change)) -> Result<u64> {
     scan(transaction, |user: UserRow| take(Change::User(user.into())))?;
     // All keys of an owner share one copy of the owner's id.
     let mut known: HashSet<UserId> = HashSet::new();
@@ -69,10 +66,7 @@ pub(super) fn each(
 }
 
 /// All rows of a table.
-fn scan<T: Stored>(
-    transaction: &Transaction<'_>,
-    mut take: impl FnMut(T),
-) -> Result<(), StoreError> {
+fn scan<T: Stored>(transaction: &Transaction<'_>, mut take: impl FnMut(T)) -> Result<()> {
     let all = format!("SELECT * FROM {}", T::TABLE);
     transaction.each(&all, &[], &mut |row| T::of(row).map(&mut take))
 }

@@ -9,7 +9,7 @@ use super::columns::{Columns, Written};
 use super::data_dir::DataDir;
 use super::postgres::{self, PostgresUrl, storable};
 use super::sql::{Row, Transaction, Value, params};
-use super::{StoreError, sqlite};
+use super::{Result, StoreError, sqlite};
 
 /// Maximum number of parameters of one INSERT: a quarter of PostgreSQL's limit.
 const PARAMETERS: usize = 16_000;
@@ -27,7 +27,7 @@ pub struct CopiedTable {
 
 /// Copies the store of a data directory to a database without a store, all or nothing. No process
 /// may use the directory. Blocking.
-pub fn migrate(data: &Path, to: &PostgresUrl) -> Result<Vec<CopiedTable>, StoreError> {
+pub fn migrate(data: &Path, to: &PostgresUrl) -> Result<Vec<CopiedTable>> {
     if !data.join("accounts.db").is_file() {
         return Err(StoreError::unavailable(format!("there is no store in {}", data.display())));
     }
@@ -46,7 +46,7 @@ const TABLES: &str = "
 const KEY: &str = r#"
     SELECT '"' || name || '"' FROM pragma_table_info(?1) WHERE pk > 0 ORDER BY pk"#;
 
-fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>, StoreError> {
+fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>> {
     if to.exists("SELECT 1 FROM root_key", &[])? || to.exists("SELECT 1 FROM users LIMIT 1", &[])? {
         return Err(StoreError::unavailable("the database has a store already"));
     }
@@ -83,12 +83,7 @@ fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>
 }
 
 /// Inserts all rows of a table, many with one statement.
-fn insert(
-    from: &Transaction<'_>,
-    to: &Transaction<'_>,
-    table: &str,
-    order: &str,
-) -> Result<(), StoreError> {
+fn insert(from: &Transaction<'_>, to: &Transaction<'_>, table: &str, order: &str) -> Result<()> {
     let (mut values, mut width, mut bytes) = (Vec::new(), 0, 0);
     from.each(&format!("SELECT * FROM {table} ORDER BY {order}"), &[], &mut |row| {
         width = row.width();
@@ -111,12 +106,7 @@ fn insert(
     if values.is_empty() { Ok(()) } else { send(to, table, width, &values) }
 }
 
-fn send(
-    to: &Transaction<'_>,
-    table: &str,
-    width: usize,
-    values: &[Written<'_>],
-) -> Result<(), StoreError> {
+fn send(to: &Transaction<'_>, table: &str, width: usize, values: &[Written<'_>]) -> Result<()> {
     let places: Vec<String> = (1..=values.len()).map(|number| format!("?{number}")).collect();
     let rows: Vec<String> =
         places.chunks(width).map(|row| format!("({})", row.join(", "))).collect();
@@ -125,11 +115,7 @@ fn send(
 }
 
 /// The number of rows of a table and the SHA-256 of their values in order.
-fn summary(
-    transaction: &Transaction<'_>,
-    table: &str,
-    order: &str,
-) -> Result<(u64, [u8; 32]), StoreError> {
+fn summary(transaction: &Transaction<'_>, table: &str, order: &str) -> Result<(u64, [u8; 32])> {
     let (mut rows, mut digest) = (0, Sha256::new());
     let all = format!("SELECT * FROM {table} ORDER BY {order}");
     transaction.each(&all, &[], &mut |row| {
@@ -140,7 +126,7 @@ fn summary(
 }
 
 /// Adds each value with its type and length, so that no two rows look the same.
-fn add(digest: &mut Sha256, row: &Row<'_>) -> Result<(), StoreError> {
+fn add(digest: &mut Sha256, row: &Row<'_>) -> Result<()> {
     let mut bytes = |kind: u8, bytes: &[u8]| {
         digest.update([kind]);
         digest.update((bytes.len() as u64).to_be_bytes());

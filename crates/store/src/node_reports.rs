@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::columns::Columns;
 use super::sql::{Transaction, params};
-use super::{Store, StoreError};
+use super::{Result, Store};
 use rerouter_base::bounds;
 use rerouter_base::id::NodeId;
 
@@ -26,17 +26,17 @@ pub struct NodeReport {
 
 impl Store {
     /// Writes a heartbeat for the other gateways; `false` if they know a later one.
-    pub async fn report_node(&self, report: NodeReport) -> Result<bool, StoreError> {
+    pub async fn report_node(&self, report: NodeReport) -> Result<bool> {
         self.write_shared(true, move |transaction| write(transaction, &report)).await
     }
 
     /// The heartbeats that came within the lease of a node, with their age.
-    pub async fn node_reports(&self) -> Result<Vec<(NodeReport, Duration)>, StoreError> {
+    pub async fn node_reports(&self) -> Result<Vec<(NodeReport, Duration)>> {
         self.read_shared(Vec::new(), read).await
     }
 }
 
-fn write(transaction: &Transaction<'_>, report: &NodeReport) -> Result<bool, StoreError> {
+fn write(transaction: &Transaction<'_>, report: &NodeReport) -> Result<bool> {
     let upsert = "
         INSERT INTO node_reports (node, epoch, seq, status, running, queued, at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6,
@@ -52,7 +52,7 @@ fn write(transaction: &Transaction<'_>, report: &NodeReport) -> Result<bool, Sto
     Ok(transaction.execute(upsert, &params)? == 1)
 }
 
-fn read(transaction: &Transaction<'_>) -> Result<Vec<(NodeReport, Duration)>, StoreError> {
+fn read(transaction: &Transaction<'_>) -> Result<Vec<(NodeReport, Duration)>> {
     let select = "
         SELECT node, epoch, seq, status, running, queued, age FROM
           (SELECT node_reports.*,

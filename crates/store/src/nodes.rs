@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::changes::{Change, Committed};
 use super::rows::{self, NodeModel, NodeRow, Registration};
 use super::sql::{Transaction, params};
-use super::{Store, StoreError};
+use super::{Result, Store, StoreError};
 use rerouter_base::bounds;
 use rerouter_base::id::NodeId;
 
@@ -30,36 +30,32 @@ pub struct SpentNonce {
 impl Store {
     /// Adds a node; [`StoreError::Conflict`] if its name is taken, [`StoreError::LimitReached`] if
     /// there are too many.
-    pub async fn create_node(&self, node: NodeRow) -> Result<Committed, StoreError> {
+    pub async fn create_node(&self, node: NodeRow) -> Result<Committed> {
         self.mutate(move |transaction| insert(transaction, node)).await
     }
 
     /// Deletes a node. No change if there is no such node.
-    pub async fn delete_node(&self, id: &NodeId) -> Result<Committed, StoreError> {
+    pub async fn delete_node(&self, id: &NodeId) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| delete(transaction, &id)).await
     }
 
     /// Gives a node its next secret, of the generation in `next`; [`StoreError::Conflict`] if
     /// another rotation was first.
-    pub async fn rotate_node(&self, next: NodeRow) -> Result<Committed, StoreError> {
+    pub async fn rotate_node(&self, next: NodeRow) -> Result<Committed> {
         self.mutate(move |transaction| rotate(transaction, &next)).await
     }
 
     /// Records the use of a secret; [`StoreError::NotFound`] if its generation has ended. The first
     /// use of a generation ends the one before. If gateways share the store, the nonce is recorded
     /// too; [`StoreError::Conflict`] if one of them has accepted it before.
-    pub async fn spend_nonce(&self, spent: SpentNonce) -> Result<Committed, StoreError> {
+    pub async fn spend_nonce(&self, spent: SpentNonce) -> Result<Committed> {
         self.mutate(move |transaction| spend(transaction, &spent)).await
     }
 
     /// Remembers the ids of a node's events, and returns for each whether it is new. The newest
     /// [`NODE_EVENT_IDS`] are kept; [`StoreError::NotFound`] if there is no such node.
-    pub async fn note_events(
-        &self,
-        node: &NodeId,
-        ids: Vec<String>,
-    ) -> Result<Vec<bool>, StoreError> {
+    pub async fn note_events(&self, node: &NodeId, ids: Vec<String>) -> Result<Vec<bool>> {
         let node = node.clone();
         self.write(move |transaction| note_events(transaction, &node, &ids)).await
     }
@@ -69,7 +65,7 @@ impl Store {
         &self,
         id: &NodeId,
         registration: Registration,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| register(transaction, &id, registration)).await
     }
@@ -81,13 +77,13 @@ impl Store {
         id: &NodeId,
         epoch: u64,
         models: Option<Vec<NodeModel>>,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| amend(transaction, &id, epoch, models)).await
     }
 }
 
-fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
+fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>> {
     if transaction.exists("SELECT 1 FROM nodes WHERE name = ?1", &params![node.name])? {
         return Err(StoreError::Conflict);
     }
@@ -99,7 +95,7 @@ fn insert(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, S
     Ok(vec![Change::Node(node.into())])
 }
 
-fn delete(transaction: &Transaction<'_>, id: &NodeId) -> Result<Vec<Change>, StoreError> {
+fn delete(transaction: &Transaction<'_>, id: &NodeId) -> Result<Vec<Change>> {
     if transaction.is_shared() {
         transaction.execute("DELETE FROM node_nonces WHERE node = ?1", &params![id])?;
     }
@@ -110,7 +106,7 @@ fn delete(transaction: &Transaction<'_>, id: &NodeId) -> Result<Vec<Change>, Sto
     }
 }
 
-fn rotate(transaction: &Transaction<'_>, next: &NodeRow) -> Result<Vec<Change>, StoreError> {
+fn rotate(transaction: &Transaction<'_>, next: &NodeRow) -> Result<Vec<Change>> {
     let old = find(transaction, &next.id)?;
     if old.generation + 1 != next.generation {
         return Err(StoreError::Conflict);
@@ -118,7 +114,7 @@ fn rotate(transaction: &Transaction<'_>, next: &NodeRow) -> Result<Vec<Change>, 
     update(transaction, NodeRow { registration: old.registration, ..next.clone() })
 }
 
-fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change>, StoreError> {
+fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change>> {
     let node = find(transaction, &spent.node)?;
     let graced = node.previous.as_ref().is_some_and(|previous| previous.expires_at > spent.at);
     if spent.generation != node.generation && !(graced && spent.generation + 1 == node.generation) {
@@ -143,15 +139,11 @@ fn spend(transaction: &Transaction<'_>, spent: &SpentNonce) -> Result<Vec<Change
     }
 }
 
-fn note_events(
-    transaction: &Transaction<'_>,
-    node: &NodeId,
-    ids: &[String],
-) -> Result<Vec<bool>, StoreError> {
+fn note_events(transaction: &Transaction<'_>, node: &NodeId, ids: &[String]) -> Result<Vec<bool>> {
     find(transaction, node)?;
     let insert = "INSERT INTO node_events (node, id) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     let new = ids.iter().map(|id| Ok(transaction.execute(insert, &params![node, id])? > 0));
-    let new = new.collect::<Result<_, StoreError>>()?;
+    let new = new.collect::<Result<_>>()?;
     let forget = "DELETE FROM node_events WHERE node = ?1 AND seq <=
            (SELECT seq FROM node_events WHERE node = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)";
     transaction.execute(forget, &params![node, NODE_EVENT_IDS])?;
@@ -163,7 +155,7 @@ fn register(
     transaction: &Transaction<'_>,
     id: &NodeId,
     registration: Registration,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     let node = find(transaction, id)?;
     let epoch = node.registration.as_ref().map_or(1, |before| before.epoch + 1);
     update(
@@ -177,7 +169,7 @@ fn amend(
     id: &NodeId,
     epoch: u64,
     models: Option<Vec<NodeModel>>,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     let node = find(transaction, id)?;
     let Some(before) = node.registration.clone().filter(|before| before.epoch == epoch) else {
         return Err(StoreError::Conflict);
@@ -193,11 +185,11 @@ fn amend(
     }
 }
 
-fn find(transaction: &Transaction<'_>, id: &NodeId) -> Result<NodeRow, StoreError> {
+fn find(transaction: &Transaction<'_>, id: &NodeId) -> Result<NodeRow> {
     rows::find(transaction, id.as_str())?.ok_or(StoreError::NotFound)
 }
 
-fn update(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>, StoreError> {
+fn update(transaction: &Transaction<'_>, node: NodeRow) -> Result<Vec<Change>> {
     rows::update(transaction, &node)?;
     Ok(vec![Change::Node(node.into())])
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::StoreError;
 use super::audit::{self, Event};
 use super::rows::Stored;
 use super::rows::stored::row;
 use super::sql::{Transaction, params};
+use super::{Result, StoreError};
 use super::{StoreUrl, postgres, sqlite};
 
 row! { "root_key" =>
@@ -27,12 +27,12 @@ pub struct Opening<'a> {
 
 impl Opening<'_> {
     /// The root key; none if the store is new.
-    pub fn root_key(&self) -> Result<Option<WrappedRootKey>, StoreError> {
+    pub fn root_key(&self) -> Result<Option<WrappedRootKey>> {
         self.transaction.row(&WrappedRootKey::select(""), &[], WrappedRootKey::of)
     }
 
     /// Writes the root key in place of the previous wrapping.
-    pub fn put_root_key(&self, key: &WrappedRootKey) -> Result<(), StoreError> {
+    pub fn put_root_key(&self, key: &WrappedRootKey) -> Result<()> {
         self.transaction.execute(
             "INSERT INTO root_key (one, generation, wrapped) VALUES (1, ?1, ?2)
              ON CONFLICT (one) DO UPDATE
@@ -43,7 +43,7 @@ impl Opening<'_> {
     }
 
     /// Writes an audit row in the same transaction.
-    pub fn note(&self, event: &Event) -> Result<(), StoreError> {
+    pub fn note(&self, event: &Event) -> Result<()> {
         audit::insert(self.transaction, event)
     }
 

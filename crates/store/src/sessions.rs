@@ -6,7 +6,7 @@ use super::changes::{Change, Committed};
 use super::columns::Columns;
 use super::rows::{self, SessionRow};
 use super::sql::{Transaction, params};
-use super::{Store, StoreError};
+use super::{Result, Store, StoreError};
 use rerouter_base::id::SessionId;
 
 impl Store {
@@ -17,12 +17,12 @@ impl Store {
         session: SessionRow,
         password: String,
         keep: usize,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<Committed> {
         self.mutate(move |transaction| insert(transaction, session, &password, keep)).await
     }
 
     /// Ends a session. No change if it has ended.
-    pub async fn end_session(&self, id: &SessionId) -> Result<Committed, StoreError> {
+    pub async fn end_session(&self, id: &SessionId) -> Result<Committed> {
         self.sweep_sessions(Vec::new(), vec![id.clone()]).await
     }
 
@@ -32,7 +32,7 @@ impl Store {
         &self,
         seen: Vec<(SessionId, Timestamp)>,
         over: Vec<SessionId>,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<Committed> {
         self.mutate(move |transaction| sweep(transaction, &seen, &over)).await
     }
 }
@@ -42,7 +42,7 @@ fn insert(
     session: SessionRow,
     password: &str,
     keep: usize,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     let one = "SELECT 1 FROM users WHERE id = ?1 AND password = ?2 AND disabled = 0";
     if !transaction.exists(one, &params![session.user, password])? {
         return Err(StoreError::Conflict);
@@ -65,7 +65,7 @@ fn sweep(
     transaction: &Transaction<'_>,
     seen: &[(SessionId, Timestamp)],
     over: &[SessionId],
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     let note = "UPDATE sessions SET last_seen = ?2 WHERE id = ?1 AND last_seen < ?2";
     for (id, at) in seen {
         transaction.execute(note, &params![id, at])?;

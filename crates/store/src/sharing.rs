@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::captures::SharedCaptures;
 use super::changes::Follower;
 use super::cluster::{Authority, Cluster, GatewayRow, Joining};
-use super::sql::{Transaction, params};
-use super::{AttemptLimit, Store, StoreError, attempts, audit, holders, load};
+use super::sql::{Transaction, Work, params};
+use super::{AttemptLimit, Result, Store, StoreError, attempts, audit, holders, load};
 
 impl Store {
     /// Whether other gateways may change it too.
@@ -18,7 +18,7 @@ impl Store {
 
     /// Loads `tables`. The first tables that are passed follow every mutation from now on. Returns
     /// whether these are the first. For the only process that uses the store.
-    pub async fn follow(&self, tables: Arc<dyn Follower>) -> Result<bool, StoreError> {
+    pub async fn follow(&self, tables: Arc<dyn Follower>) -> Result<bool> {
         let reload = tables.reload();
         let follows = self.databases.follower.set(tables).is_ok();
         let read = move |transaction: &Transaction<'_>| load::fill(transaction, reload);
@@ -29,11 +29,7 @@ impl Store {
 
     /// Opens a store that other gateways may change: `tables` follow their mutations too. Returns
     /// when this gateway may answer.
-    pub async fn join(
-        &self,
-        tables: Arc<dyn Follower>,
-        joining: Joining,
-    ) -> Result<(), StoreError> {
+    pub async fn join(&self, tables: Arc<dyn Follower>, joining: Joining) -> Result<()> {
         let Some(url) = joining.url.clone().filter(|_| self.is_shared()) else {
             return self.follow(tables).await.map(drop);
         };
@@ -73,7 +69,7 @@ impl Store {
 
     /// Waits until every gateway that shares the store has applied `rev` or has stopped answering.
     /// Returns the names of gateways that may still answer without `rev`.
-    pub async fn acknowledge(&self, rev: u64) -> Result<Vec<String>, StoreError> {
+    pub async fn acknowledge(&self, rev: u64) -> Result<Vec<String>> {
         match self.databases.cluster.get() {
             Some(cluster) => cluster.acknowledge(rev).await,
             None => Ok(Vec::new()),
@@ -81,7 +77,7 @@ impl Store {
     }
 
     /// The gateways that share the store, the newest registration first.
-    pub async fn gateways(&self) -> Result<Vec<GatewayRow>, StoreError> {
+    pub async fn gateways(&self) -> Result<Vec<GatewayRow>> {
         match self.databases.cluster.get() {
             Some(cluster) => cluster.gateways().await,
             None => Ok(Vec::new()),
@@ -101,7 +97,7 @@ impl Store {
 
     /// Takes a dead `serve_stale` gateway off the list; `false` if there is no such row, or if it
     /// was renewed since `row` was read.
-    pub async fn forget_gateway(&self, row: &GatewayRow) -> Result<bool, StoreError> {
+    pub async fn forget_gateway(&self, row: &GatewayRow) -> Result<bool> {
         let (id, renewed_at, event) = (row.id.clone(), row.renewed_at, self.event.clone());
         if !self.is_shared() {
             return Ok(false);
@@ -121,15 +117,12 @@ impl Store {
 
     /// Counts an attempt against all of `limits`. If one of them is reached, nothing is counted,
     /// and the result is the time to wait. If the store is not shared, nothing is counted.
-    pub async fn count_attempt(
-        &self,
-        limits: Vec<AttemptLimit>,
-    ) -> Result<Option<Duration>, StoreError> {
+    pub async fn count_attempt(&self, limits: Vec<AttemptLimit>) -> Result<Option<Duration>> {
         self.write_shared(None, move |transaction| attempts::count(transaction, &limits)).await
     }
 
     /// For the end of the process: takes this gateway off the list, and ends its lease.
-    pub async fn leave(&self) -> Result<(), StoreError> {
+    pub async fn leave(&self) -> Result<()> {
         match self.databases.cluster.get() {
             Some(cluster) => cluster.leave().await,
             None => Ok(()),
@@ -140,8 +133,8 @@ impl Store {
     pub(super) async fn write_shared<T: Send + 'static>(
         &self,
         otherwise: T,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Work<T>,
+    ) -> Result<T> {
         match self.databases.cluster.get() {
             Some(cluster) => cluster.write(work).await,
             None => Ok(otherwise),
@@ -152,8 +145,8 @@ impl Store {
     pub(super) async fn read_shared<T: Send + 'static>(
         &self,
         otherwise: T,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Work<T>,
+    ) -> Result<T> {
         match self.databases.cluster.get() {
             Some(cluster) => cluster.read(work).await,
             None => Ok(otherwise),

@@ -9,7 +9,7 @@ use super::rows::Stored;
 use super::rows::stored::row;
 use super::sql::{NOW, Transaction, params};
 use super::usage_sums::{UsageInterval, unsigned};
-use super::{Store, StoreError, audit};
+use super::{Result, Store, audit};
 use rerouter_base::money::NanoUsd;
 
 /// A key or user by its id, and a day as `yyyymmdd` or a month as `yyyymm00`.
@@ -93,7 +93,7 @@ pub struct SpendNews {
 impl Store {
     /// Adds a process that may spend, by a random number; again, if it was taken for dead. Where no
     /// other process can run, all others are dead.
-    pub async fn open_holder(&self, holder: i64) -> Result<(), StoreError> {
+    pub async fn open_holder(&self, holder: i64) -> Result<()> {
         let is_alone = !self.is_shared() && !self.has_predecessor();
         let (process, name) = self.gateway_names();
         self.write(move |transaction| {
@@ -106,12 +106,12 @@ impl Store {
     }
 
     /// Notes that no other process runs on this data directory: all of them are dead.
-    pub async fn end_other_holders(&self, holder: i64) -> Result<(), StoreError> {
+    pub async fn end_other_holders(&self, holder: i64) -> Result<()> {
         self.write(move |transaction| end_other_holders(transaction, holder)).await
     }
 
     /// Ends a process: adds what it spent to the sums of all. What it still holds is lost.
-    pub async fn close_holder(&self, holder: i64) -> Result<(), StoreError> {
+    pub async fn close_holder(&self, holder: i64) -> Result<()> {
         self.write(move |transaction| {
             let rev = next_rev(transaction)?;
             let lost = "UPDATE holds SET rev = ?2 WHERE holder = ?1 AND held > 0";
@@ -136,30 +136,25 @@ impl Store {
         &self,
         holder: i64,
         holds: Vec<HoldWrite>,
-    ) -> Result<Option<Vec<Hold>>, StoreError> {
+    ) -> Result<Option<Vec<Hold>>> {
         self.write(move |transaction| {
             if !is_holder(transaction, holder)? {
                 return Ok(None);
             }
             let rev = next_rev(transaction)?;
             let held = holds.iter().map(|hold| write_hold(transaction, holder, rev, hold));
-            held.collect::<Result<_, StoreError>>().map(Some)
+            held.collect::<Result<_>>().map(Some)
         })
         .await
     }
 
     /// What changed after the write `after` in the periods that count.
-    pub async fn spend_news(
-        &self,
-        holder: i64,
-        after: i64,
-        since: Since,
-    ) -> Result<SpendNews, StoreError> {
+    pub async fn spend_news(&self, holder: i64, after: i64, since: Since) -> Result<SpendNews> {
         self.read_after_writes(move |transaction| news(transaction, holder, after, since)).await
     }
 
     /// Up to `limit` holds of dead processes, the latest first.
-    pub async fn lost_holds(&self, limit: usize) -> Result<Vec<LostHold>, StoreError> {
+    pub async fn lost_holds(&self, limit: usize) -> Result<Vec<LostHold>> {
         let lost = LostHold::select(
             "WHERE held > 0 AND holder NOT IN (SELECT holder FROM holders)
              ORDER BY at DESC, subject, period LIMIT ?1",
@@ -172,7 +167,7 @@ impl Store {
 
     /// Counts `spent` of what dead processes held of a budget, and gives the rest back. `false` if
     /// they held nothing, or less than `spent`.
-    pub async fn settle_lost(&self, key: SpendKey, spent: NanoUsd) -> Result<bool, StoreError> {
+    pub async fn settle_lost(&self, key: SpendKey, spent: NanoUsd) -> Result<bool> {
         let event = self.event.clone();
         self.write(move |transaction| {
             let (subject, period) = (key.0.as_str(), key.1);
@@ -197,7 +192,7 @@ impl Store {
 
     /// Deletes the spend and the holds of periods that do not count any more, and the usage of days
     /// before `usage`.
-    pub async fn trim_spend(&self, since: Since, usage: i64) -> Result<(), StoreError> {
+    pub async fn trim_spend(&self, since: Since, usage: i64) -> Result<()> {
         self.write(move |transaction| {
             for (table, key) in [("spend", "subject, period"), ("holds", "subject, period, holder")]
             {
@@ -249,7 +244,7 @@ fn write_hold(
     holder: i64,
     rev: i64,
     hold: &HoldWrite,
-) -> Result<Hold, StoreError> {
+) -> Result<Hold> {
     let (subject, period) = &hold.key;
     let others = transaction.row(OTHERS, &params![subject, *period, holder], |row| {
         let mut columns = Columns::new(row);
@@ -281,12 +276,7 @@ fn write_hold(
 }
 
 /// What changed after the write `after`.
-fn news(
-    transaction: &Transaction<'_>,
-    holder: i64,
-    after: i64,
-    since: Since,
-) -> Result<SpendNews, StoreError> {
+fn news(transaction: &Transaction<'_>, holder: i64, after: i64, since: Since) -> Result<SpendNews> {
     let is_holder = is_holder(transaction, holder)?;
     let rev = transaction.int("SELECT spend_rev FROM state", &[])?.unwrap_or(0);
     // PostgreSQL finds by an index only what is compared with a time that stays the same.
@@ -300,7 +290,7 @@ fn news(
     transaction.each(CHANGED, &params![after, since.month, holder, since.day], &mut |row| {
         let mut columns = Columns::new(row);
         let sum = sums.entry(columns.two()?).or_default();
-        let mut add = |to: &mut NanoUsd| -> Result<(), StoreError> {
+        let mut add = |to: &mut NanoUsd| -> Result<()> {
             *to = to.saturating_add(unsigned(columns.get()?));
             Ok(())
         };

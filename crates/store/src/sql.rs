@@ -10,10 +10,10 @@
 //! - no limit is `LIMIT 9223372036854775807`;
 //! - a column that is to be searched by no index is `name || ''` or `at + 0`.
 
-use super::StoreError;
 use super::postgres::{PostgresRow, PostgresTransaction};
 use super::sqlite::{SqliteRow, SqliteTransaction};
 pub(super) use super::value::{ToValue, Value, params};
+use super::{Result, StoreError};
 
 /// The time of the database that gateways share, in microseconds since the epoch.
 macro_rules! now {
@@ -31,6 +31,11 @@ pub(super) enum Transaction<'a> {
     Postgres(PostgresTransaction<'a>),
 }
 
+/// What a transaction does, on the thread of its database.
+pub(super) trait Work<T>: FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static {}
+
+impl<T, W: FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static> Work<T> for W {}
+
 impl Transaction<'_> {
     /// Whether other gateways may change the database too.
     pub(super) fn is_shared(&self) -> bool {
@@ -38,13 +43,13 @@ impl Transaction<'_> {
     }
 
     /// The revision that this transaction sees.
-    pub(super) fn revision(&self) -> Result<u64, StoreError> {
+    pub(super) fn revision(&self) -> Result<u64> {
         let rev = self.int("SELECT rev FROM state", &[])?;
         Ok(rev.and_then(|rev| u64::try_from(rev).ok()).unwrap_or(0))
     }
 
     /// Runs a statement that returns no rows. Returns how many rows it changed.
-    pub(super) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize, StoreError> {
+    pub(super) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize> {
         match self {
             Transaction::Sqlite(transaction) => transaction.execute(sql, params),
             Transaction::Postgres(transaction) => transaction.execute(sql, params),
@@ -52,7 +57,7 @@ impl Transaction<'_> {
     }
 
     /// Runs statements that have no parameters and return no rows.
-    pub(super) fn batch(&self, statements: &str) -> Result<(), StoreError> {
+    pub(super) fn batch(&self, statements: &str) -> Result<()> {
         match self {
             Transaction::Sqlite(transaction) => transaction.batch(statements),
             Transaction::Postgres(transaction) => transaction.batch(statements),
@@ -65,8 +70,8 @@ impl Transaction<'_> {
         &self,
         sql: &str,
         params: &[Value<'_>],
-        take: &mut dyn FnMut(&Row<'_>) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        take: &mut dyn FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<()> {
         match self {
             Transaction::Sqlite(transaction) => {
                 transaction.each(sql, params, &mut |row| take(&Row::Sqlite(row)))
@@ -82,8 +87,8 @@ impl Transaction<'_> {
         &self,
         sql: &str,
         params: &[Value<'_>],
-        mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
-    ) -> Result<Vec<T>, StoreError> {
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
         let mut rows = Vec::new();
         self.each(sql, params, &mut |row| {
             rows.push(read(row)?);
@@ -97,8 +102,8 @@ impl Transaction<'_> {
         &self,
         sql: &str,
         params: &[Value<'_>],
-        mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
-    ) -> Result<Option<T>, StoreError> {
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
         let mut found = None;
         self.each(sql, params, &mut |row| {
             found = Some(read(row)?);
@@ -108,12 +113,12 @@ impl Transaction<'_> {
     }
 
     /// The integer of a statement that returns at most one row; `None` for NULL too.
-    pub(super) fn int(&self, sql: &str, params: &[Value<'_>]) -> Result<Option<i64>, StoreError> {
+    pub(super) fn int(&self, sql: &str, params: &[Value<'_>]) -> Result<Option<i64>> {
         Ok(self.row(sql, params, |row| row.int(0))?.flatten())
     }
 
     /// Whether a statement that returns at most one row returns a row.
-    pub(super) fn exists(&self, sql: &str, params: &[Value<'_>]) -> Result<bool, StoreError> {
+    pub(super) fn exists(&self, sql: &str, params: &[Value<'_>]) -> Result<bool> {
         Ok(self.row(sql, params, |_| Ok(()))?.is_some())
     }
 }
@@ -125,21 +130,21 @@ pub(super) enum Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    pub(super) fn int(&self, at: usize) -> Result<Option<i64>, StoreError> {
+    pub(super) fn int(&self, at: usize) -> Result<Option<i64>> {
         match self {
             Row::Sqlite(row) => row.int(at),
             Row::Postgres(row) => row.int(at),
         }
     }
 
-    pub(super) fn text(&self, at: usize) -> Result<Option<&'a str>, StoreError> {
+    pub(super) fn text(&self, at: usize) -> Result<Option<&'a str>> {
         match self {
             Row::Sqlite(row) => row.text(at),
             Row::Postgres(row) => row.text(at),
         }
     }
 
-    pub(super) fn blob(&self, at: usize) -> Result<Option<&'a [u8]>, StoreError> {
+    pub(super) fn blob(&self, at: usize) -> Result<Option<&'a [u8]>> {
         match self {
             Row::Sqlite(row) => row.blob(at),
             Row::Postgres(row) => row.blob(at),
@@ -147,7 +152,7 @@ impl<'a> Row<'a> {
     }
 
     /// The value of a column, of the type that the database has for it.
-    pub(super) fn value(&self, at: usize) -> Result<Value<'a>, StoreError> {
+    pub(super) fn value(&self, at: usize) -> Result<Value<'a>> {
         match self {
             Row::Sqlite(row) => row.value(at),
             Row::Postgres(row) => row.value(at),

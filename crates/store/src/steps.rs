@@ -6,8 +6,8 @@
 //! line to these databases. On a line without a statement it limits all lines up to the next such
 //! mark.
 
-use super::StoreError;
 use super::sql::{Transaction, params};
+use super::{Result, StoreError};
 
 /// A database that has tables of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ const KNOWN: u32 = STEPS.len() as u32;
 
 /// The last step that a database has, 0 if it is new; [`StoreError::OtherSchema`] if this build
 /// cannot work with it.
-pub(super) fn level(transaction: &Transaction<'_>, base: Base) -> Result<u32, StoreError> {
+pub(super) fn level(transaction: &Transaction<'_>, base: Base) -> Result<u32> {
     let (found, compatible) = match has_table(transaction, "schema_steps")? {
         true => {
             let last = "SELECT number, compatible FROM schema_steps ORDER BY number DESC LIMIT 1";
@@ -56,10 +56,7 @@ pub(super) fn level(transaction: &Transaction<'_>, base: Base) -> Result<u32, St
 }
 
 /// The level of a database from before the steps, when each database had its own version numbers.
-fn from_before_the_steps(
-    transaction: &Transaction<'_>,
-    base: Base,
-) -> Result<(i64, i64), StoreError> {
+fn from_before_the_steps(transaction: &Transaction<'_>, base: Base) -> Result<(i64, i64)> {
     let number = match base {
         Base::Postgres if !has_table(transaction, "schema_versions")? => return Ok((0, 0)),
         Base::Postgres => "SELECT max(number) FROM schema_versions",
@@ -72,7 +69,7 @@ fn from_before_the_steps(
     })
 }
 
-fn has_table(transaction: &Transaction<'_>, name: &str) -> Result<bool, StoreError> {
+fn has_table(transaction: &Transaction<'_>, name: &str) -> Result<bool> {
     let there = match transaction.is_shared() {
         // `to_regclass` is not used: after a wait for the lock it may answer from an outdated
         // cache.
@@ -90,20 +87,20 @@ fn missing(found: u32) -> &'static [Step] {
 }
 
 /// Whether the database has all steps.
-pub(super) fn is_current(transaction: &Transaction<'_>, base: Base) -> Result<bool, StoreError> {
+pub(super) fn is_current(transaction: &Transaction<'_>, base: Base) -> Result<bool> {
     Ok(missing(level(transaction, base)?).is_empty())
 }
 
 /// Whether a build that uses the database now can continue after it is brought to the last step. A
 /// missing step of `accounts.db` rules that out, as the step replaces the file.
-pub(super) fn may_be_in_use(transaction: &Transaction<'_>, base: Base) -> Result<bool, StoreError> {
+pub(super) fn may_be_in_use(transaction: &Transaction<'_>, base: Base) -> Result<bool> {
     let found = level(transaction, base)?;
     let fits = |step: &Step| base != Base::Accounts && step.compatible <= i64::from(found);
     Ok(found == 0 || missing(found).iter().all(fits))
 }
 
 /// Brings the database to the last step.
-pub(super) fn bring_up(transaction: &Transaction<'_>, base: Base) -> Result<(), StoreError> {
+pub(super) fn bring_up(transaction: &Transaction<'_>, base: Base) -> Result<()> {
     let missing = missing(level(transaction, base)?);
     let Some(last) = missing.last() else { return Ok(()) };
     for step in missing {

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use super::StoreError;
+use super::Result;
 use super::audit::{self, Event};
 use super::changes::{Change, Committed, Follower};
 use super::cluster::record;
@@ -16,8 +16,8 @@ use super::sql::Transaction;
 pub(super) fn mutate(
     transaction: &Transaction<'_>,
     event: Option<&Event>,
-    work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>, StoreError>,
-) -> Result<Committed, StoreError> {
+    work: impl FnOnce(&Transaction<'_>) -> Result<Vec<Change>>,
+) -> Result<Committed> {
     let changes = work(transaction)?;
     let rev = if changes.is_empty() {
         transaction.revision()?

@@ -7,7 +7,7 @@ use super::latency::LatencyCounts;
 use super::reach::{Reach, in_list};
 use super::sql::{Transaction, Value, params};
 use super::usage_sums::{COLUMNS, PLAIN, UsageInterval, UsageSums};
-use super::{Store, StoreError};
+use super::{Result, Store};
 
 rerouter_base::words! {
     /// A column that usage is grouped by.
@@ -98,12 +98,12 @@ pub struct UsageGroup {
 
 impl Store {
     /// Sums of usage. It does not wait for writes.
-    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageGroup>> {
         self.read(move |transaction| usage(transaction, &query)).await
     }
 }
 
-fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageGroup>> {
     let interval = query.interval;
     let (table, time, span) = match (interval, query.is_of_all()) {
         (_, true) => ("usage_recent", "at", Some(interval.span_of_all())),
@@ -170,7 +170,7 @@ fn usage(transaction: &Transaction<'_>, query: &UsageQuery) -> Result<Vec<UsageG
     );
     transaction.rows(&select, &params, |row| {
         let mut row = Columns::new(row);
-        let values = columns.iter().map(|_| row.get()).collect::<Result<_, StoreError>>()?;
+        let values = columns.iter().map(|_| row.get()).collect::<Result<_>>()?;
         let (own, replays) = (read_plain(&mut row)?, read_plain(&mut row)?);
         let took = LatencyCounts::read(|| read_sum(&mut row))?;
         let first_token = LatencyCounts::read(|| read_sum(&mut row))?;
@@ -191,7 +191,7 @@ static SELECTED: LazyLock<String> = LazyLock::new(|| {
     sums.chain(latencies).collect::<Vec<_>>().join(", ")
 });
 
-fn read_plain(row: &mut Columns<'_>) -> Result<UsageSums, StoreError> {
+fn read_plain(row: &mut Columns<'_>) -> Result<UsageSums> {
     let mut sums = [0; PLAIN];
     for sum in &mut sums {
         *sum = read_sum(row)?;
@@ -200,6 +200,6 @@ fn read_plain(row: &mut Columns<'_>) -> Result<UsageSums, StoreError> {
 }
 
 /// Reads a sum. The sum of no rows is NULL in SQL.
-fn read_sum(row: &mut Columns<'_>) -> Result<u64, StoreError> {
+fn read_sum(row: &mut Columns<'_>) -> Result<u64> {
     Ok(row.maybe()?.unwrap_or(0))
 }

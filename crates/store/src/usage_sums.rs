@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 use super::latency::{LATENCIES, LatencyCounts};
 use super::sql::{NOW, Transaction, Value, params};
-use super::{Store, StoreError};
+use super::{Result, Store};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::usage_kind::{UsageCountSums, UsageCounts};
 
@@ -159,7 +159,7 @@ impl From<Vec<(UsageKey, UsageSums)>> for UsageBatch {
 impl UsageBatch {
     /// Whether the batch is not in the sums yet. If so, notes in the same transaction that it is.
     /// Only a database server may have committed a write that it answered with an error.
-    pub(super) fn is_new(&self, transaction: &Transaction<'_>) -> Result<bool, StoreError> {
+    pub(super) fn is_new(&self, transaction: &Transaction<'_>) -> Result<bool> {
         let Some(BatchNumber { writer, number }) = self.number else { return Ok(true) };
         if !transaction.is_shared() || self.sums.is_empty() {
             return Ok(true);
@@ -212,7 +212,7 @@ const SUM_MOST: i64 = 1 << 53;
 
 impl Store {
     /// Adds usage to the sums by day.
-    pub async fn write_usage(&self, usage: impl Into<UsageBatch>) -> Result<(), StoreError> {
+    pub async fn write_usage(&self, usage: impl Into<UsageBatch>) -> Result<()> {
         let batch = usage.into();
         self.write(move |transaction| match batch.is_new(transaction)? {
             true => write_days(transaction, &batch.sums),
@@ -222,7 +222,7 @@ impl Store {
     }
 
     /// Adds usage to the sums by hour and by five minutes.
-    pub async fn write_recent_usage(&self, usage: impl Into<UsageBatch>) -> Result<(), StoreError> {
+    pub async fn write_recent_usage(&self, usage: impl Into<UsageBatch>) -> Result<()> {
         let batch = usage.into();
         let write = move |transaction: &Transaction<'_>| match batch.is_new(transaction)? {
             true => write_recent(transaction, &batch.sums),
@@ -237,7 +237,7 @@ impl Store {
         now: Timestamp,
         hours: Duration,
         minutes: Duration,
-    ) -> Result<(), StoreError> {
+    ) -> Result<()> {
         let oldest =
             move |age: Duration| now.checked_sub(age).map_or(0, |oldest| oldest.as_second());
         let trim = move |transaction: &Transaction<'_>| {
@@ -258,7 +258,7 @@ impl Store {
 pub(super) fn write_days(
     transaction: &Transaction<'_>,
     usage: &[(UsageKey, UsageSums)],
-) -> Result<(), StoreError> {
+) -> Result<()> {
     static ADD: LazyLock<String> = LazyLock::new(|| add_to("usage", &["day"]));
     for (key, sums) in usage {
         add(transaction, &ADD, &[day_of(key.at)], key, sums)?;
@@ -283,10 +283,7 @@ fn of_all(usage: &[(UsageKey, UsageSums)]) -> HashMap<UsageKey, UsageSums> {
     all
 }
 
-fn write_recent(
-    transaction: &Transaction<'_>,
-    usage: &[(UsageKey, UsageSums)],
-) -> Result<(), StoreError> {
+fn write_recent(transaction: &Transaction<'_>, usage: &[(UsageKey, UsageSums)]) -> Result<()> {
     let all = of_all(usage);
     for interval in [UsageInterval::FiveMinutes, UsageInterval::Hour] {
         for (key, sums) in usage {
@@ -326,7 +323,7 @@ fn add(
     time: &[i64],
     key: &UsageKey,
     sums: &UsageSums,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let of_key = key.key.as_ref().map_or("", KeyId::as_str);
     let [model, alias, rule] =
         [&key.model, &key.alias, &key.rule].map(|name| name.as_deref().unwrap_or_default());

@@ -8,24 +8,20 @@ use super::changes::{Change, Committed};
 use super::columns::Columns;
 use super::rows::{self, KeyRow, Role, Stored, UserRow};
 use super::sql::{Transaction, params};
-use super::{Store, StoreError};
+use super::{Result, Store, StoreError};
 use rerouter_base::id::{SessionId, UserId};
 
 /// A change of a user. It is called again if the write is retried.
-pub type ChangeUser = Arc<dyn Fn(&mut UserRow) -> Result<(), StoreError> + Send + Sync>;
+pub type ChangeUser = Arc<dyn Fn(&mut UserRow) -> Result<()> + Send + Sync>;
 
 impl Store {
     /// Adds a user; [`StoreError::Conflict`] if the e-mail is taken.
-    pub async fn create_user(&self, user: UserRow) -> Result<Committed, StoreError> {
+    pub async fn create_user(&self, user: UserRow) -> Result<Committed> {
         self.create_user_by(user, None).await
     }
 
     /// Adds a user for an admin; [`StoreError::Stale`] if `by` is no longer an admin.
-    pub async fn create_user_by(
-        &self,
-        user: UserRow,
-        by: Option<UserId>,
-    ) -> Result<Committed, StoreError> {
+    pub async fn create_user_by(&self, user: UserRow, by: Option<UserId>) -> Result<Committed> {
         let insert = move |transaction: &Transaction<'_>| {
             by.map_or(Ok(()), |by| check_admin(transaction, &by))?;
             insert(transaction, user)
@@ -34,7 +30,7 @@ impl Store {
     }
 
     /// Adds the first admin; [`StoreError::Stale`] if there is an admin, disabled or not.
-    pub async fn create_first_admin(&self, user: UserRow) -> Result<Committed, StoreError> {
+    pub async fn create_first_admin(&self, user: UserRow) -> Result<Committed> {
         let insert = move |transaction: &Transaction<'_>| {
             let admin = "SELECT 1 FROM users WHERE role = ?1 LIMIT 1";
             if transaction.exists(admin, &params![Role::Admin.as_str()])? {
@@ -52,14 +48,14 @@ impl Store {
         id: &UserId,
         last_may_go: bool,
         change: ChangeUser,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| update(transaction, &id, last_may_go, &*change)).await
     }
 
     /// Deletes a user, revokes the user's keys, and removes data from them that may name the
     /// person. Usage and audit keep the id.
-    pub async fn delete_user(&self, id: &UserId, at: Timestamp) -> Result<Committed, StoreError> {
+    pub async fn delete_user(&self, id: &UserId, at: Timestamp) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| delete(transaction, &id, at)).await
     }
@@ -72,7 +68,7 @@ impl Store {
         old: String,
         new: String,
         keep: &SessionId,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<Committed> {
         let (user, keep) = (user.clone(), keep.clone());
         self.mutate(move |transaction| change_password(transaction, &user, &old, &new, &keep)).await
     }
@@ -80,13 +76,13 @@ impl Store {
 
 /// Checks that a user is an enabled admin, else [`StoreError::Stale`]. The built-in admin is in no
 /// table.
-fn check_admin(transaction: &Transaction<'_>, id: &UserId) -> Result<(), StoreError> {
+fn check_admin(transaction: &Transaction<'_>, id: &UserId) -> Result<()> {
     let admin = "SELECT 1 FROM users WHERE id = ?1 AND role = ?2 AND disabled = 0";
     let found = transaction.exists(admin, &params![id, Role::Admin.as_str()])?;
     if found || *id == UserId::admin() { Ok(()) } else { Err(StoreError::Stale) }
 }
 
-fn insert(transaction: &Transaction<'_>, user: UserRow) -> Result<Vec<Change>, StoreError> {
+fn insert(transaction: &Transaction<'_>, user: UserRow) -> Result<Vec<Change>> {
     if transaction.exists("SELECT 1 FROM users WHERE email = ?1", &params![user.email])? {
         return Err(StoreError::Conflict);
     }
@@ -98,8 +94,8 @@ fn update(
     transaction: &Transaction<'_>,
     id: &UserId,
     last_may_go: bool,
-    change: &dyn Fn(&mut UserRow) -> Result<(), StoreError>,
-) -> Result<Vec<Change>, StoreError> {
+    change: &dyn Fn(&mut UserRow) -> Result<()>,
+) -> Result<Vec<Change>> {
     let before = find(transaction, id)?;
     let mut after = before.clone();
     change(&mut after)?;
@@ -121,11 +117,7 @@ fn update(
     Ok(changes)
 }
 
-fn delete(
-    transaction: &Transaction<'_>,
-    id: &UserId,
-    at: Timestamp,
-) -> Result<Vec<Change>, StoreError> {
+fn delete(transaction: &Transaction<'_>, id: &UserId, at: Timestamp) -> Result<Vec<Change>> {
     find(transaction, id)?;
     let end = "
         UPDATE keys SET revoked_at = coalesce(revoked_at, ?2), name = 'deleted', labels = '{}',
@@ -145,7 +137,7 @@ fn change_password(
     old: &str,
     new: &str,
     keep: &SessionId,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     let update = "UPDATE users SET password = ?2 WHERE id = ?1 AND password = ?3";
     if transaction.execute(update, &params![id, new, old])? == 0 {
         return Err(StoreError::Conflict);
@@ -161,7 +153,7 @@ fn end_sessions(
     id: &UserId,
     keep: &str,
     changes: &mut Vec<Change>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let end = "DELETE FROM sessions WHERE \"user\" = ?1 AND id <> ?2 RETURNING id";
     transaction.each(end, &params![id, keep], &mut |row| {
         changes.push(Change::SessionEnded(Columns::new(row).get()?));
@@ -169,6 +161,6 @@ fn end_sessions(
     })
 }
 
-fn find(transaction: &Transaction<'_>, id: &UserId) -> Result<UserRow, StoreError> {
+fn find(transaction: &Transaction<'_>, id: &UserId) -> Result<UserRow> {
     rows::find(transaction, id.as_str())?.ok_or(StoreError::NotFound)
 }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::StoreError;
+use super::{Result, StoreError};
 
 /// Maximum number of jobs that wait for a connection. Beyond it the store is unavailable, so that
 /// requests do not pile up.
@@ -23,7 +23,7 @@ pub(super) struct Worker<C> {
 
 impl<C: Send + 'static> Worker<C> {
     /// Starts a thread on `connection`.
-    pub(super) fn start(name: &str, mut connection: C) -> Result<Self, StoreError> {
+    pub(super) fn start(name: &str, mut connection: C) -> Result<Self> {
         let (jobs, mut queue) = mpsc::channel::<Job<C>>(QUEUE);
         let run = move || {
             while let Some(job) = queue.blocking_recv() {
@@ -42,10 +42,10 @@ impl<C: Send + 'static> Worker<C> {
     }
 
     /// Runs `work` on the thread. It runs to its end even if the caller is dropped.
-    pub(super) async fn run<T, F>(&self, work: F) -> Result<T, StoreError>
+    pub(super) async fn run<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut C) -> Result<T, StoreError> + Send + 'static,
+        F: FnOnce(&mut C) -> Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let job: Job<C> = Box::new(move |connection| {

@@ -8,7 +8,7 @@ use clap::Args;
 
 use self::report::DoctorReport;
 use super::check;
-use super::failure::CommandFailure;
+use super::failure::{CommandFailure, Result};
 use super::output::print;
 use super::server_source::ServerSourceArguments;
 use rerouter_core::config::Env;
@@ -31,7 +31,7 @@ pub(super) fn run(
     arguments: &DoctorArguments,
     environment: fn() -> Environment,
     env: &Env<'_>,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     let mut report = DoctorReport::default();
     let checked = check::examine_both(arguments.server.source(), environment, env);
     report.documents(&checked);

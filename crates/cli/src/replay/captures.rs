@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::super::failure::CommandFailure;
+use super::super::failure::{CommandFailure, Result};
 use super::super::records::text;
 use rerouter_base::id::RequestId;
 
 pub(crate) const CAPTURES: &str = "/v1/router/replay";
 
 /// The path of one capture.
-pub(super) fn path(id: &str) -> Result<String, CommandFailure> {
+pub(super) fn path(id: &str) -> Result<String> {
     match RequestId::parse(id) {
         Some(id) => Ok(format!("{CAPTURES}/{id}")),
         None => {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use super::super::failure::CommandFailure;
+use super::super::failure::{CommandFailure, Result};
 use crate::client::CLIENT_BYTES;
 use rerouter_captures::capture::record::Capture;
 
@@ -19,7 +19,7 @@ pub(super) struct CorpusPosition {
 pub(super) fn for_each_capture(
     path: &Path,
     mut each: impl FnMut(&Capture, CorpusPosition) -> bool,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     for_each_line(path, |line, number, position| {
         let capture = Capture::read_whole(line)
             .map_err(|why| CommandFailure::Usage(format!("{}:{number}: {why}", path.display())))?;
@@ -30,8 +30,8 @@ pub(super) fn for_each_capture(
 /// Calls `each` with each line that is not empty, with its number, until it returns `false`.
 pub(super) fn for_each_line(
     path: &Path,
-    mut each: impl FnMut(&[u8], u64, CorpusPosition) -> Result<bool, CommandFailure>,
-) -> Result<(), CommandFailure> {
+    mut each: impl FnMut(&[u8], u64, CorpusPosition) -> Result<bool>,
+) -> Result<()> {
     let failed =
         |error: std::io::Error| CommandFailure::Usage(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(failed)?;

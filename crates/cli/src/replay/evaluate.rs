@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::client::{ApiClient, refusal};
-use super::super::failure::{CommandFailure, problem_list};
+use super::super::failure::{CommandFailure, Result, problem_list};
 use super::super::fields::word;
 use super::super::output::print;
 use super::super::progress::ProgressLine;
@@ -70,11 +70,7 @@ impl EvaluateArguments {
     }
 
     /// Writes the file for CI, if it is requested. `failure` is the reason why there is no report.
-    fn write_junit(
-        &self,
-        verdicts: &[GateVerdict],
-        failure: Option<&str>,
-    ) -> Result<(), CommandFailure> {
+    fn write_junit(&self, verdicts: &[GateVerdict], failure: Option<&str>) -> Result<()> {
         let Some(path) = &self.bounds.junit else { return Ok(()) };
         std::fs::write(path, junit::render(verdicts, failure))
             .map_err(|error| CommandFailure::Usage(format!("{}: {error}", path.display())))
@@ -83,10 +79,10 @@ impl EvaluateArguments {
 
 pub(super) fn run(
     arguments: &EvaluateArguments,
-    connect: &dyn Fn() -> Result<ApiClient, CommandFailure>,
+    connect: &dyn Fn() -> Result<ApiClient>,
     env: &Env<'_>,
     now: Timestamp,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     let evaluated = match &arguments.corpus {
         Some(corpus) => offline(arguments, corpus, env, now),
         None => connect().and_then(|client| online(arguments, &client, now)),
@@ -121,11 +117,7 @@ pub(super) fn run(
 }
 
 /// Lets the gateway evaluate its captures.
-fn online(
-    arguments: &EvaluateArguments,
-    client: &ApiClient,
-    now: Timestamp,
-) -> Result<Value, CommandFailure> {
+fn online(arguments: &EvaluateArguments, client: &ApiClient, now: Timestamp) -> Result<Value> {
     let filter = arguments.filters.query(client, now)?;
     let filter = filter.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
     let document = arguments.document.as_deref().map(config::load).transpose();
@@ -166,7 +158,7 @@ fn offline(
     corpus: &Path,
     env: &Env<'_>,
     now: Timestamp,
-) -> Result<Value, CommandFailure> {
+) -> Result<Value> {
     let usage = |why: &str| CommandFailure::Usage(why.to_owned());
     check_offline(arguments, now)?;
     let server = match &arguments.config {
@@ -205,7 +197,7 @@ fn offline(
 }
 
 /// Refuses options that need a gateway.
-fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<(), CommandFailure> {
+fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<()> {
     let usage = |why: &str| Err(CommandFailure::Usage(why.to_owned()));
     if !arguments.filters.given(now)?.is_empty() {
         return usage("a corpus is taken whole: filter when exporting");
@@ -224,7 +216,7 @@ fn check_offline(arguments: &EvaluateArguments, now: Timestamp) -> Result<(), Co
     }
 }
 
-fn load_document(path: &Path, server: &Server) -> Result<Routing, CommandFailure> {
+fn load_document(path: &Path, server: &Server) -> Result<Routing> {
     let source = config::load(path).map_err(unusable)?;
     config::read_remembered(&source.text, server, None).map_err(|mut problems| {
         problems.iter_mut().for_each(|problem| problem.file.clone_from(&source.file));

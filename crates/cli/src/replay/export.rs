@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::client::ApiClient;
-use super::super::failure::CommandFailure;
+use super::super::failure::{CommandFailure, Result};
 use super::super::output::{Output, print_error};
 use super::super::progress::ProgressLine;
 use super::super::records::for_each_record;
@@ -24,7 +24,7 @@ pub(super) fn export(
     query: &[(&'static str, String)],
     limit: Option<u64>,
     out: &str,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     let mut output = Output::open(out)?;
     let (progress, mut counts) = (ProgressLine::text(), ExportCounts::default());
     let result = for_each_record(client, CAPTURES, query, limit.unwrap_or(u64::MAX), |summary| {
@@ -61,7 +61,7 @@ fn export_one(
     id: &str,
     output: &mut Output,
     counts: &mut ExportCounts,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     let answer = client.get(&path(id)?, &[])?;
     match answer.status {
         404 => counts.deleted += 1,

@@ -4,7 +4,7 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::super::client::ApiClient;
-use super::super::failure::CommandFailure;
+use super::super::failure::Result;
 use super::super::{keys, times, users};
 
 /// The filters of `GET /v1/router/replay`.
@@ -63,7 +63,7 @@ impl Filters {
         &self,
         client: &ApiClient,
         now: Timestamp,
-    ) -> Result<Vec<(&'static str, String)>, CommandFailure> {
+    ) -> Result<Vec<(&'static str, String)>> {
         let mut query = self.given(now)?;
         for (name, value) in &mut query {
             match *name {
@@ -76,10 +76,7 @@ impl Filters {
     }
 
     /// The filters that are set, with names not replaced.
-    pub(super) fn given(
-        &self,
-        now: Timestamp,
-    ) -> Result<Vec<(&'static str, String)>, CommandFailure> {
+    pub(super) fn given(&self, now: Timestamp) -> Result<Vec<(&'static str, String)>> {
         let time = |name: &str, text: &Option<String>| {
             text.as_deref().map(|text| times::past(name, text, now)).transpose()
         };
@@ -106,6 +103,7 @@ impl Filters {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::failure::CommandFailure;
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::client::{ApiCall, ApiClient, ApiResponse};
-use super::super::failure::CommandFailure;
+use super::super::failure::{CommandFailure, Result};
 use super::super::output::print;
 use super::super::progress::ProgressLine;
 use super::captures::CAPTURES;
@@ -28,7 +28,7 @@ pub(super) fn import(
     file: &Path,
     owner: Option<&str>,
     json: bool,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     let query = owner.map(|owner| ("owner", owner.to_owned())).into_iter().collect();
     let mut upload = Upload {
         client,
@@ -72,7 +72,7 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    fn send(&mut self, position: CorpusPosition) -> Result<(), CommandFailure> {
+    fn send(&mut self, position: CorpusPosition) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         let is_single = !batch.trim_ascii_end().contains(&b'\n');
         let answer = match batch.len() {
@@ -101,7 +101,7 @@ impl Upload<'_> {
 
     /// Sends a batch. The gateway runs one import at a time: while it is busy, waits and retries.
     #[expect(clippy::disallowed_methods, reason = "a command that has nothing else to do")]
-    fn post(&self, batch: &[u8]) -> Result<ApiResponse, CommandFailure> {
+    fn post(&self, batch: &[u8]) -> Result<ApiResponse> {
         let path = format!("{CAPTURES}/import");
         let body = Some(("application/x-ndjson", batch));
         let call = ApiCall { query: &self.query, body, ..ApiCall::new("POST", &path) };

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::client::ApiClient;
-use super::super::failure::CommandFailure;
+use super::super::failure::Result;
 use super::super::output::{print, print_error};
 use super::super::records::{for_each_record, short, text};
 use super::super::table::TextTable;
@@ -18,7 +18,7 @@ pub(super) fn list(
     query: &[(&'static str, String)],
     limit: u64,
     json: bool,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     // Id and time are always shown. Of the other columns the outcome is the most important.
     let is_brief = times::are_brief(terminal::width());
     let mut titles = TITLES;

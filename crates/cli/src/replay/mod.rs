@@ -23,7 +23,7 @@ pub(super) use self::filters::Filters;
 pub(super) use self::gate::parse_share;
 use super::client::ApiClient;
 use super::destination::ApiClientOptions;
-use super::failure::CommandFailure;
+use super::failure::Result;
 use super::output::print;
 use super::terminal::confirm;
 use super::{fields, keys, times, users};
@@ -118,7 +118,7 @@ enum ReplayCommand {
     },
 }
 
-pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> Result<(), CommandFailure> {
+pub(super) fn run(arguments: ReplayArguments, env: &Env<'_>) -> Result<()> {
     let now = Clock::System.now();
     let ReplayArguments { client, command } = arguments;
     let connect = || ApiClient::new(&client, env);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::client::{ApiCall, ApiClient, refusal};
-use super::super::failure::CommandFailure;
+use super::super::failure::Result;
 use super::super::output::print;
 use super::super::records::text;
 use super::super::table::TextTable;
@@ -15,7 +15,7 @@ pub(super) fn reroute(
     dry_run: bool,
     idempotency_key: Option<&str>,
     json: bool,
-) -> Result<(), CommandFailure> {
+) -> Result<()> {
     let path = path(id)?;
     let query = if dry_run { vec![("dry_run", "true".to_owned())] } else { Vec::new() };
     let headers: Vec<_> = idempotency_key.iter().map(|key| ("idempotency-key", *key)).collect();

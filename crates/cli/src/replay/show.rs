@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::client::ApiClient;
-use super::super::failure::CommandFailure;
+use super::super::failure::Result;
 use super::super::output::print;
 use super::super::records::text;
 use super::super::table::{TextTable, clean};
@@ -25,7 +25,7 @@ const FIELDS: [&str; 12] = [
     "shadow_of",
 ];
 
-pub(super) fn show(client: &ApiClient, id: &str, json: bool) -> Result<(), CommandFailure> {
+pub(super) fn show(client: &ApiClient, id: &str, json: bool) -> Result<()> {
     let answer = client.get(&path(id)?, &[])?.ok()?;
     if json {
         return print(&format!("{}\n", answer.text));

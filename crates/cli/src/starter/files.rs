@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::failure::CommandFailure;
+use super::super::failure::{CommandFailure, Result};
 
 /// The paths of the server and the routing document in a directory. An error without `force` if one
 /// of them exists.
-pub(crate) fn files(dir: &Path, force: bool) -> Result<[PathBuf; 2], CommandFailure> {
+pub(crate) fn files(dir: &Path, force: bool) -> Result<[PathBuf; 2]> {
     let files = ["rerouter.yaml", "routing.yaml"].map(|name| dir.join(name));
     if let Some(file) = files.iter().find(|file| file.exists() && !force) {
         return Err(CommandFailure::Failed(format!(
@@ -18,7 +18,7 @@ pub(crate) fn files(dir: &Path, force: bool) -> Result<[PathBuf; 2], CommandFail
 }
 
 /// Writes a document, and creates its directory.
-pub(crate) fn write(file: &Path, text: &str) -> Result<(), CommandFailure> {
+pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir).map_err(|error| failed(dir, &error))?;
     }

@@ -1,7 +1,7 @@
 //! Lists of captures: newest first, in pages. A page looks at a bounded part of the index.
 
 use super::rows::{CaptureFilter, CaptureLocation, CapturePage, Shadows, location_columns};
-use crate::StoreError;
+use crate::Result;
 use crate::columns::Columns;
 use crate::reach::in_list;
 use crate::rows::Stored;
@@ -59,7 +59,7 @@ pub(super) fn list(
     limit: usize,
     after: Option<&RequestId>,
     budget: usize,
-) -> Result<CapturePage, StoreError> {
+) -> Result<CapturePage> {
     let ids = ids_of(filter);
     let (shared, keys) = (transaction.is_shared(), filter.reach.keys());
     let (mut inner, mut outer) = (indexed(filter, after, &ids), others(filter));

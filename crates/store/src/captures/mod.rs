@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use super::audit_retention::RETENTION_BATCH;
 use super::columns::Columns;
-use super::sql::{Transaction, params};
+use super::sql::{Transaction, Work, params};
 use super::sqlite::CaptureDatabase;
-use super::{Reach, Store, StoreError};
+use super::{Reach, Result, Store, StoreError};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 
 pub(super) use list::LIST_ROWS;
@@ -59,11 +59,7 @@ impl CaptureIndex {
         self.store.databases.shared_captures.as_ref()
     }
 
-    async fn write<T: Send + 'static>(
-        &self,
-        durable: bool,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    async fn write<T: Send + 'static>(&self, durable: bool, work: impl Work<T>) -> Result<T> {
         let work = self.store.faults.clone().appending(work);
         match self.shared() {
             Some(shared) => shared.write(durable, work).await,
@@ -71,10 +67,7 @@ impl CaptureIndex {
         }
     }
 
-    async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         let work = self.store.faults.clone().reading(work);
         match self.shared() {
             Some(shared) => shared.read(work).await,
@@ -111,7 +104,7 @@ impl CaptureIndex {
         rows: Vec<(CaptureRow, CaptureLocation)>,
         durable: bool,
         between: impl Fn() + Send + 'static,
-    ) -> Result<(), StoreError> {
+    ) -> Result<()> {
         let rows = Arc::new(rows);
         if let Some(shared) = self.shared().filter(|shared| !shared.is_away()) {
             let (put, added) = (segment.clone(), Arc::clone(&rows));
@@ -129,7 +122,7 @@ impl CaptureIndex {
     }
 
     /// Updates a segment. This write and every earlier one are durable then.
-    pub async fn put_segment(&self, segment: SegmentRow) -> Result<(), StoreError> {
+    pub async fn put_segment(&self, segment: SegmentRow) -> Result<()> {
         let put = |segment: SegmentRow| {
             move |transaction: &Transaction<'_>| put_segment(transaction, &segment, &[])
         };
@@ -153,28 +146,25 @@ impl CaptureIndex {
     }
 
     /// The owner and the key of a capture; `None` if there is no such capture.
-    pub async fn whose(
-        &self,
-        id: &RequestId,
-    ) -> Result<Option<(UserId, Option<KeyId>)>, StoreError> {
+    pub async fn whose(&self, id: &RequestId) -> Result<Option<(UserId, Option<KeyId>)>> {
         let id = id.clone();
         self.read(move |transaction| statements::whose(transaction, &id)).await
     }
 
     /// Where a capture lies; `None` if there is no such capture.
-    pub async fn locate(&self, id: &RequestId) -> Result<Option<CaptureLocation>, StoreError> {
+    pub async fn locate(&self, id: &RequestId) -> Result<Option<CaptureLocation>> {
         let id = id.clone();
         self.read(move |transaction| statements::locate(transaction, &id)).await
     }
 
     /// Returns which of these captures are in the index, after every earlier write.
-    pub async fn known(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
+    pub async fn known(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>> {
         self.write(false, move |transaction| statements::known(transaction, &ids)).await
     }
 
     /// Returns which of these captures are in the index, before an import inserts the others.
     /// Captures that were deleted may be inserted again then.
-    pub async fn readmit(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
+    pub async fn readmit(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>> {
         let readmit = move |transaction: &Transaction<'_>| {
             if transaction.is_shared() {
                 shared::forget_deletion_of(transaction, &ids)?;
@@ -192,7 +182,7 @@ impl CaptureIndex {
         filter: CaptureFilter,
         limit: usize,
         after: Option<RequestId>,
-    ) -> Result<CapturePage, StoreError> {
+    ) -> Result<CapturePage> {
         let budget = list::budget(&filter);
         self.list_within(filter, limit, after, budget).await
     }
@@ -204,7 +194,7 @@ impl CaptureIndex {
         limit: usize,
         after: Option<RequestId>,
         budget: usize,
-    ) -> Result<CapturePage, StoreError> {
+    ) -> Result<CapturePage> {
         let list = move |transaction: &Transaction<'_>| {
             list::list(transaction, &filter, limit, after.as_ref(), budget)
         };
@@ -219,7 +209,7 @@ impl CaptureIndex {
         id: &RequestId,
         copies: bool,
         reach: Reach,
-    ) -> Result<Vec<RequestId>, StoreError> {
+    ) -> Result<Vec<RequestId>> {
         let id = id.clone();
         let delete = move |transaction: &Transaction<'_>| {
             let delete = if transaction.is_shared() { shared::delete } else { statements::delete };
@@ -236,7 +226,7 @@ impl CaptureIndex {
         &self,
         filter: CaptureFilter,
         after: Option<RequestId>,
-    ) -> Result<(usize, Option<RequestId>), StoreError> {
+    ) -> Result<(usize, Option<RequestId>)> {
         let limit = if self.is_shared() { ERASE_BATCH } else { RETENTION_BATCH };
         let CapturePage { found, next } = self.list(filter, limit, after).await?;
         let count = found.len();
@@ -254,14 +244,14 @@ impl CaptureIndex {
 
     /// All segments of this gateway in the order of their newest captures, and whether each holds a
     /// capture.
-    pub async fn segments(&self) -> Result<Vec<(SegmentRow, bool)>, StoreError> {
+    pub async fn segments(&self) -> Result<Vec<(SegmentRow, bool)>> {
         let numbers = self.numbers();
         self.read(move |transaction| statements::segments(transaction, numbers)).await
     }
 
     /// Bytes at the beginning of a segment that may hold captures; `None` if there is no such
     /// segment.
-    pub async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>, StoreError> {
+    pub async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>> {
         let find = "SELECT bytes FROM segments WHERE number = ?1";
         let find = move |transaction: &Transaction<'_>| {
             transaction.row(find, &params![segment], |row| Columns::new(row).get())
@@ -271,7 +261,7 @@ impl CaptureIndex {
 
     /// Deletes up to `limit` captures of a segment that is no longer written. Returns how many it
     /// deleted.
-    pub async fn drop_captures(&self, segment: i64, limit: usize) -> Result<usize, StoreError> {
+    pub async fn drop_captures(&self, segment: i64, limit: usize) -> Result<usize> {
         let drop = move |transaction: &Transaction<'_>| {
             statements::drop_captures(transaction, segment, limit)
         };
@@ -279,12 +269,12 @@ impl CaptureIndex {
     }
 
     /// Deletes a segment without captures.
-    pub async fn drop_segment(&self, segment: i64) -> Result<(), StoreError> {
+    pub async fn drop_segment(&self, segment: i64) -> Result<()> {
         self.write(false, move |transaction| statements::drop_segment(transaction, segment)).await
     }
 
     /// Bytes that the index takes for its captures in the data directory.
-    pub async fn bytes(&self) -> Result<u64, StoreError> {
+    pub async fn bytes(&self) -> Result<u64> {
         if self.is_shared() {
             return Ok(0);
         }
@@ -293,7 +283,7 @@ impl CaptureIndex {
 
     /// Empties the write-ahead log, in which deleted rows stay until then. Returns `false` if a
     /// reader was in the way.
-    pub async fn empty_log(&self) -> Result<bool, StoreError> {
+    pub async fn empty_log(&self) -> Result<bool> {
         self.local().empty_log(self.store.faults.clone()).await
     }
 }
@@ -311,7 +301,7 @@ fn went_away(shared: &SharedCaptures, error: &StoreError) {
 impl CaptureIndex {
     /// Segments that have rows in the local database: those of this gateway, and those from before
     /// this data directory used PostgreSQL.
-    pub async fn spooled_segments(&self) -> Result<Vec<i64>, StoreError> {
+    pub async fn spooled_segments(&self) -> Result<Vec<i64>> {
         if !self.is_shared() {
             return Ok(Vec::new());
         }
@@ -324,7 +314,7 @@ impl CaptureIndex {
 
     /// Captures of one segment, up to `limit`, that wait in the local database; `None` if there are
     /// none. Costs nothing if no row had to wait.
-    pub async fn spooled(&self, limit: usize) -> Result<Option<spool::CaptureBatch>, StoreError> {
+    pub async fn spooled(&self, limit: usize) -> Result<Option<spool::CaptureBatch>> {
         let Some(shared) = self.shared().filter(|shared| shared.has_spooled()) else {
             return Ok(None);
         };
@@ -345,7 +335,7 @@ impl CaptureIndex {
         number: i64,
         segment: SegmentRow,
         rows: Vec<(CaptureRow, CaptureLocation)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<()> {
         let ids: Vec<RequestId> = rows.iter().map(|(row, _)| row.id.clone()).collect();
         let insert =
             move |transaction: &Transaction<'_>| shared::insert(transaction, &segment, &rows);
@@ -354,7 +344,7 @@ impl CaptureIndex {
     }
 
     /// The name of the gateway that wrote a segment, to be shown; `None` if it is unknown.
-    pub async fn gateway_of(&self, segment: i64) -> Result<Option<String>, StoreError> {
+    pub async fn gateway_of(&self, segment: i64) -> Result<Option<String>> {
         if !self.is_shared() {
             return Ok(None);
         }
@@ -363,19 +353,19 @@ impl CaptureIndex {
 
     /// Segments of this gateway that the object store lacks, with the time of the newest capture of
     /// each. The oldest comes first.
-    pub async fn waiting_segments(&self) -> Result<Vec<(i64, i64)>, StoreError> {
+    pub async fn waiting_segments(&self) -> Result<Vec<(i64, i64)>> {
         let numbers = self.numbers();
         self.read(move |transaction| shared::waiting(transaction, numbers)).await
     }
 
     /// Notes that the object store has the whole segment; `false` if there is no such segment.
-    pub async fn note_uploaded(&self, segment: i64) -> Result<bool, StoreError> {
+    pub async fn note_uploaded(&self, segment: i64) -> Result<bool> {
         self.write(true, move |transaction| shared::uploaded(transaction, segment)).await
     }
 
     /// Some segments of other gateways whose newest capture is older than `before_us`. It is also
     /// older than `kept_us` by the clock of the database, as the clock of a gateway may be wrong.
-    pub async fn left_behind(&self, before_us: i64, kept_us: i64) -> Result<Vec<i64>, StoreError> {
+    pub async fn left_behind(&self, before_us: i64, kept_us: i64) -> Result<Vec<i64>> {
         let own = self.numbers();
         if !self.is_shared() {
             return Ok(Vec::new());
@@ -385,7 +375,7 @@ impl CaptureIndex {
     }
 
     /// Forgets deletions that are older than `kept`.
-    pub async fn forget_deleted(&self, kept: Duration) -> Result<(), StoreError> {
+    pub async fn forget_deleted(&self, kept: Duration) -> Result<()> {
         if !self.is_shared() {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::columns::{Columns, Written};
 use crate::rows::Stored;
 use crate::rows::stored::{Field, pair, row};
-use crate::{Reach, StoreError};
+use crate::{Reach, Result};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 
 row! { "captures" =>
@@ -69,11 +69,11 @@ row! { "captures" =>
 }
 
 impl Field for ByteRange {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError> {
+    fn read(columns: &mut Columns<'_>) -> Result<Self> {
         Ok(ByteRange { offset: columns.get()?, length: columns.get()? })
     }
 
-    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError> {
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<()> {
         values.extend([Written::of(Some(&self.offset)), Written::of(Some(&self.length))]);
         Ok(())
     }
@@ -99,7 +99,7 @@ pub(crate) fn put_capture<'a>(
     (row, location): &'a (CaptureRow, CaptureLocation),
     shared: bool,
     values: &mut Vec<Written<'a>>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     row.put(values)?;
     location.put(values)?;
     if !shared {

@@ -9,8 +9,8 @@ use super::statements;
 use crate::columns::{Columns, Written};
 use crate::directory_names::DirectoryNames;
 use crate::postgres::{DATABASE_ANSWER, Database, PostgresUrl};
-use crate::sql::{NOW, Transaction, Value, params};
-use crate::{Reach, StoreError};
+use crate::sql::{NOW, Transaction, Value, Work, params};
+use crate::{Reach, Result, StoreError};
 use rerouter_base::id::{RequestId, UserId};
 
 /// As [`DATABASE_ANSWER`], for rows of captures, which then wait in the local database.
@@ -42,7 +42,7 @@ pub(crate) struct SharedCaptures {
 
 impl SharedCaptures {
     /// Connects. Blocking.
-    pub(crate) fn open(url: &PostgresUrl, names: DirectoryNames) -> Result<Self, StoreError> {
+    pub(crate) fn open(url: &PostgresUrl, names: DirectoryNames) -> Result<Self> {
         let database = |name| Database::start(name, url, CAPTURE_DATABASE_ANSWER);
         let prefix =
             Database::once(url, DATABASE_ANSWER, |transaction| take_prefix(transaction, &names))?;
@@ -65,10 +65,7 @@ impl SharedCaptures {
         &self.directory
     }
 
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         self.reader.read(work).await
     }
 
@@ -77,8 +74,8 @@ impl SharedCaptures {
     pub(super) async fn write<T: Send + 'static>(
         &self,
         durable: bool,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Work<T>,
+    ) -> Result<T> {
         let work = move |transaction: &Transaction<'_>| {
             if !durable {
                 transaction.execute("SET LOCAL synchronous_commit TO OFF", &[])?;
@@ -113,7 +110,7 @@ impl SharedCaptures {
 }
 
 /// The prefix of the data directory of this name, for the gateway that uses it now.
-fn take_prefix(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<i64, StoreError> {
+fn take_prefix(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<i64> {
     let names = params![names.directory, names.instance];
     let find = "UPDATE capture_slots SET instance = ?2 WHERE directory = ?1 RETURNING slot";
     if let Some(prefix) = transaction.int(find, &names)? {
@@ -127,10 +124,7 @@ fn take_prefix(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<
 }
 
 /// The gateway that has the segment: its name if it is on the list of gateways, else its id.
-pub(super) fn gateway_of(
-    transaction: &Transaction<'_>,
-    segment: i64,
-) -> Result<Option<String>, StoreError> {
+pub(super) fn gateway_of(transaction: &Transaction<'_>, segment: i64) -> Result<Option<String>> {
     let find = "SELECT coalesce(max(g.name), s.instance) FROM capture_slots s
         LEFT JOIN gateways g ON g.instance = s.instance
         WHERE s.slot = ?1 GROUP BY s.instance";
@@ -143,7 +137,7 @@ pub(super) fn insert(
     transaction: &Transaction<'_>,
     segment: &SegmentRow,
     rows: &[(CaptureRow, CaptureLocation)],
-) -> Result<(), StoreError> {
+) -> Result<()> {
     transaction.exists("SELECT pg_advisory_xact_lock_shared(?1)", &params![LOCK])?;
     statements::put_segment(transaction, segment, rows)?;
     for rows in rows.chunks(ROWS_TOGETHER) {
@@ -191,7 +185,7 @@ pub(super) fn delete(
     id: &RequestId,
     copies: bool,
     reach: &Reach,
-) -> Result<Vec<RequestId>, StoreError> {
+) -> Result<Vec<RequestId>> {
     let owner = reach.owner();
     transaction.exists("SELECT pg_advisory_xact_lock(?1)", &params![LOCK])?;
     mark_deleted(transaction, id, copies, owner)?;
@@ -207,7 +201,7 @@ fn mark_deleted(
     id: &RequestId,
     copies: bool,
     owner: Option<&UserId>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let mark = format!(
         "INSERT INTO deleted_captures (id, at, copies, owner) VALUES (?1, {NOW}, ?2, ?3)
          ON CONFLICT (id) DO UPDATE SET at = excluded.at, copies = excluded.copies,
@@ -219,10 +213,7 @@ fn mark_deleted(
 }
 
 /// Forgets that these captures were deleted.
-pub(super) fn forget_deletion_of(
-    transaction: &Transaction<'_>,
-    ids: &[RequestId],
-) -> Result<(), StoreError> {
+pub(super) fn forget_deletion_of(transaction: &Transaction<'_>, ids: &[RequestId]) -> Result<()> {
     for id in ids {
         transaction.execute("DELETE FROM deleted_captures WHERE id = ?1", &params![id])?;
     }
@@ -230,10 +221,7 @@ pub(super) fn forget_deletion_of(
 }
 
 /// Forgets deletions that are older than `kept`.
-pub(super) fn forget_deleted(
-    transaction: &Transaction<'_>,
-    kept: Duration,
-) -> Result<(), StoreError> {
+pub(super) fn forget_deleted(transaction: &Transaction<'_>, kept: Duration) -> Result<()> {
     let forget = format!("DELETE FROM deleted_captures WHERE at < {NOW} - ?1");
     transaction.execute(&forget, &params![kept])?;
     Ok(())
@@ -245,7 +233,7 @@ pub(super) fn left_behind(
     own: (i64, i64),
     before_us: i64,
     kept_us: i64,
-) -> Result<Vec<i64>, StoreError> {
+) -> Result<Vec<i64>> {
     // A segment whose newest capture is not known has just begun.
     let find = format!(
         "SELECT number FROM segments WHERE newest > 0 AND newest < LEAST(?1, {NOW} - ?4)
@@ -257,17 +245,14 @@ pub(super) fn left_behind(
 
 /// Segments with these numbers that the object store lacks, and the time of the newest capture of
 /// each, the oldest segment first.
-pub(super) fn waiting(
-    transaction: &Transaction<'_>,
-    own: (i64, i64),
-) -> Result<Vec<(i64, i64)>, StoreError> {
+pub(super) fn waiting(transaction: &Transaction<'_>, own: (i64, i64)) -> Result<Vec<(i64, i64)>> {
     let find = "SELECT number, newest FROM segments
         WHERE uploaded = 0 AND number BETWEEN ?1 AND ?2 ORDER BY number";
     transaction.rows(find, &params![own.0, own.1], |row| Columns::new(row).two())
 }
 
 /// Notes that the object store has the whole segment; `false` if there is no such segment.
-pub(super) fn uploaded(transaction: &Transaction<'_>, number: i64) -> Result<bool, StoreError> {
+pub(super) fn uploaded(transaction: &Transaction<'_>, number: i64) -> Result<bool> {
     let note = "UPDATE segments SET uploaded = 1 WHERE number = ?1";
     Ok(transaction.execute(note, &params![number])? == 1)
 }

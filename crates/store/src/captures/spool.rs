@@ -2,7 +2,7 @@
 //! unreachable, or from before this data directory used PostgreSQL.
 
 use super::rows::{CaptureLocation, CaptureRow, SegmentRow, capture_columns};
-use crate::StoreError;
+use crate::Result;
 use crate::columns::Columns;
 use crate::rows::Stored;
 use crate::sql::{Row, Transaction, params};
@@ -12,10 +12,7 @@ use rerouter_base::id::RequestId;
 pub(super) type CaptureBatch = (SegmentRow, Vec<(CaptureRow, CaptureLocation)>);
 
 /// Up to `limit` captures of one segment; `None` if there are no more.
-pub(super) fn batch(
-    transaction: &Transaction<'_>,
-    limit: usize,
-) -> Result<Option<CaptureBatch>, StoreError> {
+pub(super) fn batch(transaction: &Transaction<'_>, limit: usize) -> Result<Option<CaptureBatch>> {
     let first = SegmentRow::select("ORDER BY number LIMIT 1");
     let segment = transaction.row(&first, &[], SegmentRow::of)?;
     let Some(segment) = segment else { return Ok(None) };
@@ -32,11 +29,7 @@ pub(super) fn batch(
 }
 
 /// Deletes captures that PostgreSQL has now, and their segment once it has no more captures.
-pub(super) fn taken(
-    transaction: &Transaction<'_>,
-    segment: i64,
-    ids: &[RequestId],
-) -> Result<(), StoreError> {
+pub(super) fn taken(transaction: &Transaction<'_>, segment: i64, ids: &[RequestId]) -> Result<()> {
     for id in ids {
         let delete = "DELETE FROM captures WHERE id = ?1 AND segment = ?2";
         transaction.execute(delete, &params![id, segment])?;
@@ -47,7 +40,7 @@ pub(super) fn taken(
     Ok(())
 }
 
-fn capture(row: &Row<'_>) -> Result<(CaptureRow, CaptureLocation), StoreError> {
+fn capture(row: &Row<'_>) -> Result<(CaptureRow, CaptureLocation)> {
     let mut columns = Columns::new(row);
     Ok((CaptureRow::read(&mut columns)?, CaptureLocation::read(&mut columns)?))
 }

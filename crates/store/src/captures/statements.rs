@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::rows::{CaptureLocation, CaptureRow, SegmentRow, location_columns};
 use crate::Reach;
-use crate::StoreError;
+use crate::Result;
 use crate::columns::Columns;
 use crate::reach::in_list;
 use crate::rows::Stored;
@@ -14,7 +14,7 @@ use rerouter_base::id::{KeyId, RequestId, UserId};
 pub(super) fn whose(
     transaction: &Transaction<'_>,
     id: &RequestId,
-) -> Result<Option<(UserId, Option<KeyId>)>, StoreError> {
+) -> Result<Option<(UserId, Option<KeyId>)>> {
     transaction.row("SELECT owner, key FROM captures WHERE id = ?1", &params![id], |row| {
         let mut columns = Columns::new(row);
         Ok((columns.get()?, columns.maybe()?))
@@ -24,7 +24,7 @@ pub(super) fn whose(
 pub(super) fn locate(
     transaction: &Transaction<'_>,
     id: &RequestId,
-) -> Result<Option<CaptureLocation>, StoreError> {
+) -> Result<Option<CaptureLocation>> {
     let shared = transaction.is_shared();
     let sql = format!("SELECT {} FROM captures WHERE id = ?1", location_columns(shared, ", NULL"));
     transaction.row(&sql, &params![id], CaptureLocation::of)
@@ -33,7 +33,7 @@ pub(super) fn locate(
 pub(super) fn known(
     transaction: &Transaction<'_>,
     ids: &[RequestId],
-) -> Result<HashSet<RequestId>, StoreError> {
+) -> Result<HashSet<RequestId>> {
     let mut known = HashSet::new();
     for id in ids {
         if transaction.exists("SELECT 1 FROM captures WHERE id = ?1", &params![id])? {
@@ -48,7 +48,7 @@ pub(crate) fn put_segment(
     transaction: &Transaction<'_>,
     segment: &SegmentRow,
     added: &[(CaptureRow, CaptureLocation)],
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let ids = || added.iter().map(|(row, _)| row.id.as_str());
     // Without captures the range is empty, and any capture makes it larger. No id begins with `~`.
     let (first, last) = (ids().min().unwrap_or("~"), ids().max().unwrap_or_default());
@@ -75,7 +75,7 @@ pub(super) fn delete(
     id: &RequestId,
     copies: bool,
     reach: &Reach,
-) -> Result<Vec<RequestId>, StoreError> {
+) -> Result<Vec<RequestId>> {
     if !copies {
         let deleted = transaction.execute("DELETE FROM captures WHERE id = ?1", &params![id])?;
         return Ok(if deleted > 0 { vec![id.clone()] } else { Vec::new() });
@@ -102,7 +102,7 @@ pub(super) fn delete(
 pub(super) fn segments(
     transaction: &Transaction<'_>,
     numbers: (i64, i64),
-) -> Result<Vec<(SegmentRow, bool)>, StoreError> {
+) -> Result<Vec<(SegmentRow, bool)>> {
     let all = "SELECT number, newest, bytes,
            EXISTS (SELECT 1 FROM captures
              WHERE id BETWEEN first AND last AND segment = number)
@@ -118,7 +118,7 @@ pub(super) fn drop_captures(
     transaction: &Transaction<'_>,
     segment: i64,
     limit: usize,
-) -> Result<usize, StoreError> {
+) -> Result<usize> {
     let drop = "DELETE FROM captures WHERE id IN (
         SELECT id FROM captures
         WHERE id BETWEEN (SELECT first FROM segments WHERE number = ?1)
@@ -136,7 +136,7 @@ pub(super) fn drop_captures(
     Ok(ids.len())
 }
 
-pub(super) fn drop_segment(transaction: &Transaction<'_>, number: i64) -> Result<(), StoreError> {
+pub(super) fn drop_segment(transaction: &Transaction<'_>, number: i64) -> Result<()> {
     transaction.execute("DELETE FROM segments WHERE number = ?1", &params![number])?;
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::reaper::Reaper;
 use super::state::ClusterState;
 use crate::postgres::Database;
 use crate::sql::Transaction;
-use crate::{StoreError, attempts, holders};
+use crate::{Result, StoreError, attempts, holders};
 use rerouter_base::clock::since_boot;
 
 /// Time between two reads of the rows while a change waits and no gateway sends a notification.
@@ -29,12 +29,12 @@ const ATTEMPTS_KEPT: Duration = Duration::from_secs(2 * 3600);
 /// change.
 pub(super) struct Acknowledgement {
     pub(super) rev: u64,
-    pub(super) reply: oneshot::Sender<Result<Vec<String>, StoreError>>,
+    pub(super) reply: oneshot::Sender<Result<Vec<String>>>,
 }
 
 struct Waiting {
     barrier: Barrier,
-    reply: oneshot::Sender<Result<Vec<String>, StoreError>>,
+    reply: oneshot::Sender<Result<Vec<String>>>,
 }
 
 /// The task that acknowledges changes.
@@ -104,7 +104,7 @@ impl Acknowledger {
         self.waiting.push(Waiting { barrier, reply: asked.reply });
     }
 
-    async fn round(&mut self) -> Result<(), StoreError> {
+    async fn round(&mut self) -> Result<()> {
         let now = since_boot();
         let reaps = now >= self.reaped + self.shared.timing.heartbeat();
         if self.waiting.is_empty() && !reaps {
@@ -125,7 +125,7 @@ impl Acknowledger {
     }
 
     /// Advances all waiting changes.
-    async fn step(&mut self, others: &[peers::Peer]) -> Result<(), StoreError> {
+    async fn step(&mut self, others: &[peers::Peer]) -> Result<()> {
         let (now, timing) = (since_boot(), self.shared.timing);
         let (mut fence, mut over) = (None, Vec::new());
         let mut waiting = Vec::with_capacity(self.waiting.len());
@@ -152,7 +152,7 @@ impl Acknowledger {
     }
 
     /// Fences the gateways that are behind `rev`, for all changes that have waited long enough.
-    async fn fence(&mut self, rev: u64, others: &[peers::Peer]) -> Result<(), StoreError> {
+    async fn fence(&mut self, rev: u64, others: &[peers::Peer]) -> Result<()> {
         let process = self.shared.identity.process.clone();
         let fence = move |transaction: &Transaction<'_>| peers::fence(transaction, &process, rev);
         let ids = self.worker.write_beside(fence).await?;
@@ -203,7 +203,7 @@ impl Acknowledger {
     }
 
     /// Deletes the rows of gateways that died.
-    async fn reap(&mut self, others: &[peers::Peer]) -> Result<(), StoreError> {
+    async fn reap(&mut self, others: &[peers::Peer]) -> Result<()> {
         let now = since_boot();
         let applied = *self.shared.applied.borrow();
         let furthest = others.iter().map(|other| applied.saturating_sub(other.applied)).max();
@@ -233,7 +233,7 @@ impl Acknowledger {
 }
 
 /// Deletes rows that nobody reads any more.
-fn upkeep(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+fn upkeep(transaction: &Transaction<'_>) -> Result<()> {
     change_log::prune(transaction)?;
     holders::end_dead_holders(transaction)?;
     attempts::trim(transaction, ATTEMPTS_KEPT)

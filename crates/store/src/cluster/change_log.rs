@@ -9,7 +9,7 @@ use crate::columns::{Columns, word_columns};
 use crate::rows::stored::row;
 use crate::rows::{AgentRow, KeyRow, NodeRow, SessionRow, Stored, UserRow};
 use crate::sql::{Row, Transaction, params};
-use crate::{StoreError, document_texts};
+use crate::{Result, document_texts};
 use rerouter_base::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use rerouter_base::secret::SecretBytes;
 
@@ -85,7 +85,7 @@ impl LogSubject {
         }
     }
 
-    fn read(self, row: &Row<'_>) -> Result<(String, Change), StoreError> {
+    fn read(self, row: &Row<'_>) -> Result<(String, Change)> {
         let id = Columns::new(row).get()?;
         let change = match self {
             LogSubject::User => Change::User(UserRow::of(row)?.into()),
@@ -129,11 +129,7 @@ fn subject_of(change: &Change) -> (LogSubject, &str) {
 }
 
 /// Writes the changes of a mutation in its transaction, and wakes the other gateways at its commit.
-pub(crate) fn record(
-    transaction: &Transaction<'_>,
-    rev: u64,
-    changes: &[Change],
-) -> Result<(), StoreError> {
+pub(crate) fn record(transaction: &Transaction<'_>, rev: u64, changes: &[Change]) -> Result<()> {
     let insert = "INSERT INTO changes (rev, seq, kind, id, at)
                   VALUES (?1, ?2, ?3, ?4,
                     CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT))";
@@ -145,13 +141,13 @@ pub(crate) fn record(
 }
 
 /// Wakes the listeners of a channel, at the commit.
-pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<(), StoreError> {
+pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<()> {
     transaction.exists("SELECT pg_notify(?1, '')", &params![channel]).map(drop)
 }
 
 /// The newest position of the log. In a transaction that loads all rows, it is the position of
 /// these rows.
-pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition, StoreError> {
+pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition> {
     let rev = transaction.revision()?;
     let mark = "SELECT mark FROM changes WHERE rev = ?1 AND seq = 0";
     let mark = transaction.row(mark, &params![rev], |row| Columns::new(row).get())?;
@@ -163,7 +159,7 @@ pub(super) fn read(
     transaction: &Transaction<'_>,
     from: &LogPosition,
     key: &SecretBytes,
-) -> Result<LogBatch, StoreError> {
+) -> Result<LogBatch> {
     let newest = transaction.revision()?;
     if newest < from.rev {
         return Ok(LogBatch::Gap("its last revision went back"));
@@ -222,7 +218,7 @@ fn rows_of(
     (after, upto): (u64, u64),
     changed: Changed,
     key: &SecretBytes,
-) -> Result<Vec<Change>, StoreError> {
+) -> Result<Vec<Change>> {
     let mut now: HashMap<(LogSubject, String), Change> = HashMap::new();
     let is_changed = |subject: LogSubject| changed.iter().any(|(kind, _)| *kind == subject);
     for subject in LogSubject::ALL.into_iter().filter(|subject| is_changed(*subject)) {
@@ -250,7 +246,7 @@ fn rows_of(
 
 /// Deletes old changes that every gateway has applied. Returns how many it deleted. The newest
 /// change is kept, as its mark identifies the history.
-pub(super) fn prune(transaction: &Transaction<'_>) -> Result<usize, StoreError> {
+pub(super) fn prune(transaction: &Transaction<'_>) -> Result<usize> {
     let delete = "DELETE FROM changes WHERE rev < (SELECT min(applied) FROM gateways)
                     AND at < CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) - ?1";
     transaction.execute(delete, &params![KEPT])

@@ -15,7 +15,7 @@ use crate::changes::{Change, Follower};
 use crate::load;
 use crate::postgres::{DATABASE_JOIN, Database};
 use crate::transaction::abort_if_it_panics;
-use crate::{StoreError, document_texts};
+use crate::{Result, StoreError, document_texts};
 use rerouter_base::clock::{since_boot, wrong_clock};
 use rerouter_base::id::GatewayId;
 
@@ -59,7 +59,7 @@ impl LogFollower {
 
     /// Runs rounds up to the first lease. Each answer has little time, so that a connection that
     /// hangs costs no lease. One slow answer must not end the start.
-    pub(super) async fn begin(&mut self) -> Result<(), StoreError> {
+    pub(super) async fn begin(&mut self) -> Result<()> {
         let began = since_boot();
         loop {
             match self.round().await {
@@ -103,7 +103,7 @@ impl LogFollower {
     }
 
     /// Runs one round. `false`: this gateway was fenced and has to register anew.
-    pub(super) async fn round(&mut self) -> Result<bool, StoreError> {
+    pub(super) async fn round(&mut self) -> Result<bool> {
         if let Some(twin) = &*self.shared.twin.load() {
             self.shared.authority.refuse();
             return Err(StoreError::unavailable(format_args!(
@@ -125,7 +125,7 @@ impl LogFollower {
     }
 
     /// Registers if necessary, and applies the whole log.
-    pub(super) async fn read(&mut self) -> Result<LogRead, StoreError> {
+    pub(super) async fn read(&mut self) -> Result<LogRead> {
         let mut position = match self.position.clone() {
             Some(position) => position,
             None => self.load().await?,
@@ -167,7 +167,7 @@ impl LogFollower {
     }
 
     /// Renews the lease, based on a read of the log. `false` if this gateway was fenced.
-    pub(super) async fn renew(&mut self, read: LogRead) -> Result<bool, StoreError> {
+    pub(super) async fn renew(&mut self, read: LogRead) -> Result<bool> {
         let (Some(position), Some(registration)) = (&self.position, &mut self.registration) else {
             return Ok(false);
         };
@@ -210,7 +210,7 @@ impl LogFollower {
     }
 
     /// Adds the row of a new registration.
-    async fn register(&mut self, applied: u64) -> Result<(), StoreError> {
+    async fn register(&mut self, applied: u64) -> Result<()> {
         self.shared.authority.end();
         let id = GatewayId::new(self.shared.clock.now(), &self.shared.random);
         let (new, identity) = (id.clone(), self.shared.identity.clone());
@@ -227,7 +227,7 @@ impl LogFollower {
     }
 
     /// Loads all rows into the tables. Other rows are removed from the tables.
-    async fn load(&mut self) -> Result<LogPosition, StoreError> {
+    async fn load(&mut self) -> Result<LogPosition> {
         let (reload, key) = (self.tables.reload(), self.shared.documents.clone());
         let load = self.worker.read(move |transaction| {
             let (_, mut reload) = load::fill(transaction, reload)?;

@@ -32,11 +32,11 @@ use self::acknowledge::{Acknowledgement, Acknowledger};
 use self::follow::LogFollower;
 use self::lease::Timing;
 use self::state::ClusterState;
-use super::StoreError;
 use super::changes::Follower;
 use super::data_dir::Predecessor;
 use super::postgres::{Database, PostgresUrl, listen};
-use super::sql::{NOW, Transaction};
+use super::sql::{NOW, Work};
+use super::{Result, StoreError};
 use rerouter_base::clock::{Clock, since_boot};
 use rerouter_base::id::Random;
 use rerouter_base::metrics::Metrics;
@@ -81,7 +81,7 @@ impl Cluster {
         documents: SecretBytes,
         tables: Arc<dyn Follower>,
         predecessor: Predecessor,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self> {
         let Joining { mut identity, metrics, lease, serves_stale, clock, .. } = joining;
         // A connection that hangs must cost no lease: a round has several statements.
         let database = |name| Database::start(name, &url, lease / 4);
@@ -129,7 +129,7 @@ impl Cluster {
     }
 
     /// Waits until the tables of this gateway have a change that is committed.
-    pub(super) async fn follow_up(&self, rev: u64) -> Result<(), StoreError> {
+    pub(super) async fn follow_up(&self, rev: u64) -> Result<()> {
         let shared = &self.shared;
         let mut applied = shared.applied.subscribe();
         if *applied.borrow() < rev {
@@ -146,29 +146,23 @@ impl Cluster {
 
     /// Waits until every other gateway has applied `rev`, or has no lease. Returns the names of
     /// gateways that answer without a lease and have not applied `rev`.
-    pub(super) async fn acknowledge(&self, rev: u64) -> Result<Vec<String>, StoreError> {
+    pub(super) async fn acknowledge(&self, rev: u64) -> Result<Vec<String>> {
         let (reply, answer) = oneshot::channel();
         self.asked.try_send(Acknowledgement { rev, reply }).map_err(StoreError::unavailable)?;
         answer.await.map_err(StoreError::unavailable)?
     }
 
     /// All gateways that share the store, the newest registration first.
-    pub(super) async fn gateways(&self) -> Result<Vec<GatewayRow>, StoreError> {
+    pub(super) async fn gateways(&self) -> Result<Vec<GatewayRow>> {
         self.database.read(peers::all).await
     }
 
     /// Writes without waiting for mutations.
-    pub(super) async fn write<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         self.database.write_beside(work).await
     }
 
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         self.database.read(work).await
     }
 
@@ -188,7 +182,7 @@ impl Cluster {
     }
 
     /// Ends the lease and takes this gateway off the list, so that no change waits for it.
-    pub(super) async fn leave(&self) -> Result<(), StoreError> {
+    pub(super) async fn leave(&self) -> Result<()> {
         self.stopping.send_replace(true);
         // This gateway must not register again after it has left.
         while self.is_running() {
@@ -230,7 +224,7 @@ fn run(
     follower: LogFollower,
     acknowledger: Acknowledger,
     stopping: &watch::Sender<bool>,
-) -> Result<JoinHandle<()>, StoreError> {
+) -> Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::lease::Timing;
-use crate::StoreError;
+use crate::Result;
 use crate::columns::Columns;
 use crate::rows::Stored;
 use crate::rows::stored::row;
@@ -102,7 +102,7 @@ pub(super) fn register(
     identity: &GatewayIdentity,
     lease: Duration,
     (serves_stale, applied, document): (bool, u64, &str),
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let insert = format!(
         "INSERT INTO gateways (id, instance, name, version, address, document, serves_stale,
            applied, renewals, fenced, registered_at, renewed_at, process, directory,
@@ -134,7 +134,7 @@ pub(super) fn renew(
     id: &GatewayId,
     (applied, mark): (u64, Option<&str>),
     (document, clock_ahead): (&str, i64),
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<i64>> {
     let renew = format!(
         "UPDATE gateways SET applied = ?2, document = ?3, renewals = renewals + 1,
            renewed_at = {NOW}, clock_ahead = ?5
@@ -151,23 +151,20 @@ pub(super) fn forget_former(
     transaction: &Transaction<'_>,
     process: &str,
     id: &GatewayId,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let delete = "DELETE FROM gateways WHERE process = ?1 AND id <> ?2";
     transaction.execute(delete, &params![process, id])?;
     Ok(())
 }
 
 /// Deletes all rows of this process, which has ended its lease.
-pub(super) fn leave(transaction: &Transaction<'_>, process: &str) -> Result<(), StoreError> {
+pub(super) fn leave(transaction: &Transaction<'_>, process: &str) -> Result<()> {
     transaction.execute("DELETE FROM gateways WHERE process = ?1", &params![process])?;
     Ok(())
 }
 
 /// The rows of all other gateways, and of processes before this one.
-pub(super) fn others(
-    transaction: &Transaction<'_>,
-    process: &str,
-) -> Result<Vec<Peer>, StoreError> {
+pub(super) fn others(transaction: &Transaction<'_>, process: &str) -> Result<Vec<Peer>> {
     transaction.rows(&Peer::select("WHERE process <> ?1"), &params![process], Peer::of)
 }
 
@@ -177,7 +174,7 @@ pub(super) fn fence(
     transaction: &Transaction<'_>,
     process: &str,
     rev: u64,
-) -> Result<BTreeSet<String>, StoreError> {
+) -> Result<BTreeSet<String>> {
     let behind = format!("WHERE process <> ?1 AND {APPLIED} < ?2");
     let fence = format!("UPDATE gateways SET fenced = 1 {behind} AND fenced = 0");
     transaction.execute(&fence, &params![process, rev])?;
@@ -187,10 +184,7 @@ pub(super) fn fence(
 }
 
 /// Deletes the rows of gateways whose lease is over.
-pub(super) fn delete_fenced(
-    transaction: &Transaction<'_>,
-    ids: &[String],
-) -> Result<(), StoreError> {
+pub(super) fn delete_fenced(transaction: &Transaction<'_>, ids: &[String]) -> Result<()> {
     for id in ids {
         let delete = "DELETE FROM gateways WHERE id = ?1 AND fenced = 1";
         transaction.execute(delete, &params![id])?;
@@ -200,16 +194,12 @@ pub(super) fn delete_fenced(
 
 /// Deletes the row of a dead gateway, unless it was renewed meanwhile. Returns whether it was
 /// deleted.
-pub(super) fn delete_dead(
-    transaction: &Transaction<'_>,
-    id: &str,
-    renewals: u64,
-) -> Result<bool, StoreError> {
+pub(super) fn delete_dead(transaction: &Transaction<'_>, id: &str, renewals: u64) -> Result<bool> {
     let delete = "DELETE FROM gateways WHERE id = ?1 AND renewals = ?2";
     Ok(transaction.execute(delete, &params![id, renewals])? == 1)
 }
 
 /// Every row, the newest registration first.
-pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>, StoreError> {
+pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>> {
     transaction.rows(&GatewayRow::select("ORDER BY id DESC"), &[], GatewayRow::of)
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::schema;
 use super::session::{Patience, Session, WRITE};
 use super::url::PostgresUrl;
-use crate::StoreError;
-use crate::sql::Transaction;
+use crate::sql::{Transaction, Work};
 use crate::steps::{self, Base};
 use crate::worker::Worker;
+use crate::{Result, StoreError};
 
 /// How long PostgreSQL may take to accept a connection, and for each answer. The server itself
 /// gives up a statement after four fifths of this time, and the wait for a lock after half of it.
@@ -49,25 +49,22 @@ impl PostgresBackend {
     /// See [`crate::backend::Backend::write`].
     pub(crate) async fn write<T, U: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl Work<T>,
         after: impl FnOnce(T) -> U + Send + 'static,
-    ) -> Result<U, StoreError> {
+    ) -> Result<U> {
         self.writer.run(|session| session.write(work).map(after)).await
     }
 
     /// See [`crate::backend::Backend::read`].
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(crate) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         self.reader.run(|session| session.read(work)).await
     }
 
     /// See [`crate::backend::Backend::read_after_writes`].
     pub(crate) async fn read_after_writes<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Work<T>,
+    ) -> Result<T> {
         self.writer.run(|session| session.read(work)).await
     }
 }

@@ -12,16 +12,13 @@ use tokio_postgres::{Client, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::url::PostgresUrl;
-use crate::StoreError;
+use crate::{Result, StoreError};
 
 /// The half of a connection that talks to the socket. It must be polled for the client to work.
 pub(crate) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// Connects to the first server that accepts writes.
-pub(crate) async fn connect(
-    url: &PostgresUrl,
-    patience: Duration,
-) -> Result<(Client, Wire), StoreError> {
+pub(crate) async fn connect(url: &PostgresUrl, patience: Duration) -> Result<(Client, Wire)> {
     let until = Instant::now() + patience;
     let mut failed = StoreError::unavailable("no server is named");
     for (index, left) in (0..url.servers()).zip((1..=url.servers()).rev()) {
@@ -41,15 +38,12 @@ pub(crate) async fn connect(
 pub(crate) async fn answered<T>(
     patience: Duration,
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, StoreError> {
+) -> Result<T> {
     Ok(within(patience, answer).await??)
 }
 
 /// Runs a future within a deadline, and keeps the error of the driver.
-pub(super) async fn within<T>(
-    patience: Duration,
-    answer: impl Future<Output = T>,
-) -> Result<T, StoreError> {
+pub(super) async fn within<T>(patience: Duration, answer: impl Future<Output = T>) -> Result<T> {
     timeout(patience, answer)
         .await
         .map_err(|_| StoreError::unavailable("PostgreSQL does not answer"))

@@ -12,7 +12,7 @@ use tokio_postgres::AsyncMessage;
 
 use super::connection::{Wire, connect};
 use super::url::PostgresUrl;
-use crate::StoreError;
+use crate::{Result, StoreError};
 
 /// Wait before another attempt to connect.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ async fn hear(
     wakes: &[(&'static str, Arc<Notify>)],
     check: Duration,
     heard: &AtomicBool,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let (client, mut wire) = connect(url, check).await?;
     let channels: String = wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect();
     let checks = async {
@@ -70,7 +70,7 @@ async fn take_in(
     wire: &mut Wire,
     wakes: &[(&'static str, Arc<Notify>)],
     heard: &AtomicBool,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     while let Some(message) = poll_fn(|context| wire.poll_message(context)).await {
         if let AsyncMessage::Notification(told) = message? {
             heard.store(true, Ordering::Relaxed);

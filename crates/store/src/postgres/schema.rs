@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use super::session::{DATABASE_RETRY, Session, WRITE};
-use crate::StoreError;
 use crate::sql::{NOW, Transaction};
 use crate::steps::{self, Base};
+use crate::{Result, StoreError};
 
 /// Maximum number of tries to change tables while one is in use: a backup may take minutes.
 const DATABASE_MIGRATION_TRIES: u32 = 600;
@@ -23,7 +23,7 @@ const LOCK: &str =
 
 /// Brings the tables to the last step. Tries again while a table is in use, as by a backup, and
 /// while a gateway holds a lease that could not work with the new tables.
-pub(super) fn prepare(session: &mut Session) -> Result<(), StoreError> {
+pub(super) fn prepare(session: &mut Session) -> Result<()> {
     let mut tries = DATABASE_MIGRATION_TRIES;
     let (began, mut waits) = (Instant::now(), false);
     let is_final = |why: &str| FINAL.iter().any(|code| why.contains(code));
@@ -53,7 +53,7 @@ const LOCK_TIMEOUT: &str = "(55P03)";
 /// Classes of errors that stay however long one waits: passwords, names, rights and locks.
 const FINAL: [&str; 4] = ["(28", "(3D", "(42", LOCK_TIMEOUT];
 
-fn migrate(session: &mut Session) -> Result<(), StoreError> {
+fn migrate(session: &mut Session) -> Result<()> {
     if session.read(|transaction| steps::is_current(transaction, Base::Postgres))? {
         return Ok(());
     }
@@ -69,13 +69,13 @@ fn migrate(session: &mut Session) -> Result<(), StoreError> {
 }
 
 /// Whether a gateway holds a lease.
-fn is_in_use(transaction: &Transaction<'_>) -> Result<bool, StoreError> {
+fn is_in_use(transaction: &Transaction<'_>) -> Result<bool> {
     let leased = format!("SELECT 1 FROM gateways WHERE renewed_at + lease > {NOW} LIMIT 1");
     transaction.exists(&leased, &[])
 }
 
 /// Checks that this user may create tables.
-pub(super) fn can_make(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+pub(super) fn can_make(transaction: &Transaction<'_>) -> Result<()> {
     let may = "SELECT 1 WHERE has_schema_privilege(current_schema(), 'CREATE')";
     match transaction.exists(may, &[])? {
         true => Ok(()),

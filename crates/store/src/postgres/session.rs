@@ -10,8 +10,8 @@ use tokio_postgres::Client;
 use super::connection::{answered, connect, is_lost, within};
 use super::transaction::PostgresTransaction;
 use super::url::PostgresUrl;
-use crate::StoreError;
 use crate::sql::Transaction;
+use crate::{Result, StoreError};
 use rerouter_base::id::Random;
 
 /// How long PostgreSQL waits for the next statement of a transaction before it ends the
@@ -49,7 +49,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session that connects with its first transaction.
-    pub(crate) fn new(url: &PostgresUrl, patience: Patience) -> Result<Self, StoreError> {
+    pub(crate) fn new(url: &PostgresUrl, patience: Patience) -> Result<Self> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(StoreError::unavailable)?;
         let url = url.clone();
@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Begins a transaction, on a new connection if there is none, or if it turns out to be lost.
-    fn begin(&mut self, begin: &str) -> Result<Client, StoreError> {
+    fn begin(&mut self, begin: &str) -> Result<Client> {
         if let Some(client) = self.client.take() {
             let begun = within(self.patience.answer, client.batch_execute(begin));
             match self.runtime.block_on(begun)? {
@@ -139,7 +139,7 @@ impl Session {
         Ok(client)
     }
 
-    fn connect(&mut self) -> Result<Client, StoreError> {
+    fn connect(&mut self) -> Result<Client> {
         if let Some((due, why)) = &self.due
             && Instant::now() < *due
         {
@@ -175,7 +175,7 @@ impl Session {
     }
 
     /// Runs statements that have no parameters and return no rows, in one round trip.
-    fn simple(&self, client: &Client, statements: &str) -> Result<(), StoreError> {
+    fn simple(&self, client: &Client, statements: &str) -> Result<()> {
         self.runtime.block_on(answered(self.patience.answer, client.batch_execute(statements)))
     }
 }

@@ -21,8 +21,8 @@ use crate::steps::{Base, tests::first_step};
 use crate::tests::steps::columns_of;
 use crate::tests::{Bed, suite};
 use crate::{
-    BatchNumber, DataDir, Faults, HoldWrite, Opening, Store, StoreError, StoreUrl, UsageBatch,
-    UsageInterval, UsageKey, UsageQuery, UsageSums, WrappedRootKey, check_takeover,
+    BatchNumber, DataDir, Faults, HoldWrite, Opening, Result, Store, StoreError, StoreUrl,
+    UsageBatch, UsageInterval, UsageKey, UsageQuery, UsageSums, WrappedRootKey, check_takeover,
     usage_interval_start,
 };
 use rerouter_base::clock::fixtures::at;
@@ -42,7 +42,7 @@ impl Bed for PostgresBed {
         servers::run(&self.url, statements).await;
     }
 
-    async fn check_takeover(&self) -> Result<(), StoreError> {
+    async fn check_takeover(&self) -> Result<()> {
         let (url, dir) = (StoreUrl::parse(&self.url).unwrap(), self.dir.path().to_owned());
         tokio::task::spawn_blocking(move || check_takeover(&url, &dir)).await.unwrap()
     }
@@ -54,8 +54,8 @@ impl Bed for PostgresBed {
 
     async fn unlock<T: Send + 'static>(
         &self,
-        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), StoreError> + Send + 'static,
-    ) -> Result<(Store, T), StoreError> {
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T)> + Send + 'static,
+    ) -> Result<(Store, T)> {
         let url = StoreUrl::parse(&self.url).unwrap();
         Store::open_at(DataDir::take(self.dir.path()).unwrap(), &url, unlock).await
     }
@@ -78,7 +78,7 @@ async fn session<T: Send + 'static>(
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
-fn one(transaction: &Transaction<'_>) -> Result<Option<i64>, StoreError> {
+fn one(transaction: &Transaction<'_>) -> Result<Option<i64>> {
     transaction.int("SELECT 1", &[])
 }
 
@@ -245,7 +245,7 @@ async fn the_tables_of_accounts_are_those_of_sqlite() {
         names
             .into_iter()
             .map(|name| Ok((columns_of(transaction, &name)?, name)))
-            .collect::<Result<Vec<_>, StoreError>>()
+            .collect::<Result<Vec<_>>>()
     };
     let all = sqlite.read(of_sqlite).await.unwrap();
     assert!(all.len() > 10);
@@ -329,7 +329,7 @@ async fn a_panic_in_a_transaction_undoes_it() {
     servers::run(&url, "CREATE TABLE t (n BIGINT)").await;
     let done = session(&url, |session| {
         let panics = std::panic::AssertUnwindSafe(|| {
-            session.write_beside(|transaction| -> Result<(), StoreError> {
+            session.write_beside(|transaction| -> Result<()> {
                 transaction.execute("INSERT INTO t VALUES (1)", &[])?;
                 panic!("on demand")
             })

@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use super::connection::answered;
-use crate::StoreError;
+use crate::Result;
 use crate::value::Value;
 
 /// A transaction that has begun.
@@ -37,7 +37,7 @@ impl<'a> PostgresTransaction<'a> {
         Rc::clone(&self.failed)
     }
 
-    pub(crate) fn execute(&self, sql: &str, parameters: &[Value<'_>]) -> Result<usize, StoreError> {
+    pub(crate) fn execute(&self, sql: &str, parameters: &[Value<'_>]) -> Result<usize> {
         let parameters: Vec<Parameter<'_>> = parameters.iter().copied().map(Parameter).collect();
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             parameters.iter().map(|one| (one as &(dyn ToSql + Sync), one.kind())).collect();
@@ -52,8 +52,8 @@ impl<'a> PostgresTransaction<'a> {
         &self,
         sql: &str,
         parameters: &[Value<'_>],
-        take: &mut dyn FnMut(PostgresRow<'_>) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        take: &mut dyn FnMut(PostgresRow<'_>) -> Result<()>,
+    ) -> Result<()> {
         let parameters = parameters.iter().copied().map(Parameter).map(|one| {
             let kind = one.kind();
             (one, kind)
@@ -72,12 +72,12 @@ impl<'a> PostgresTransaction<'a> {
         self.judged(self.runtime.block_on(stream))
     }
 
-    pub(crate) fn batch(&self, statements: &str) -> Result<(), StoreError> {
+    pub(crate) fn batch(&self, statements: &str) -> Result<()> {
         let done = answered(self.patience, self.client.batch_execute(statements));
         self.judged(self.runtime.block_on(done))
     }
 
-    fn judged<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+    fn judged<T>(&self, done: Result<T>) -> Result<T> {
         if done.is_err() {
             self.failed.set(true);
         }
@@ -90,19 +90,19 @@ impl<'a> PostgresTransaction<'a> {
 pub(crate) struct PostgresRow<'a>(&'a tokio_postgres::Row);
 
 impl<'a> PostgresRow<'a> {
-    pub(crate) fn int(self, at: usize) -> Result<Option<i64>, StoreError> {
+    pub(crate) fn int(self, at: usize) -> Result<Option<i64>> {
         Ok(self.0.try_get::<_, Option<Whole>>(at)?.map(|Whole(number)| number))
     }
 
-    pub(crate) fn text(self, at: usize) -> Result<Option<&'a str>, StoreError> {
+    pub(crate) fn text(self, at: usize) -> Result<Option<&'a str>> {
         Ok(self.0.try_get(at)?)
     }
 
-    pub(crate) fn blob(self, at: usize) -> Result<Option<&'a [u8]>, StoreError> {
+    pub(crate) fn blob(self, at: usize) -> Result<Option<&'a [u8]>> {
         Ok(self.0.try_get(at)?)
     }
 
-    pub(crate) fn value(self, at: usize) -> Result<Value<'a>, StoreError> {
+    pub(crate) fn value(self, at: usize) -> Result<Value<'a>> {
         let kind = self.0.columns().get(at).map(|column| column.type_().clone());
         let value = match kind {
             Some(Type::TEXT) => self.text(at)?.map(Value::Text),

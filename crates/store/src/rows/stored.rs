@@ -1,7 +1,7 @@
 //! Rows of tables. A row names its table and its columns once; the code that reads, inserts and
 //! replaces it is generated from that.
 
-use crate::StoreError;
+use crate::Result;
 use crate::columns::{Column, Columns, Written};
 use crate::sql::{Row, Transaction, Value, params};
 
@@ -11,12 +11,12 @@ pub(crate) trait Stored: Sized {
     /// The columns in the order of the table. Several columns of one field are in one text.
     const COLUMNS: &'static [&'static str];
 
-    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError>;
+    fn read(columns: &mut Columns<'_>) -> Result<Self>;
 
     /// Adds the values of its columns.
-    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError>;
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<()>;
 
-    fn of(row: &Row<'_>) -> Result<Self, StoreError> {
+    fn of(row: &Row<'_>) -> Result<Self> {
         Self::read(&mut Columns::new(row))
     }
 
@@ -46,14 +46,14 @@ macro_rules! row {
 
             fn read(
                 columns: &mut $crate::columns::Columns<'_>,
-            ) -> Result<Self, $crate::StoreError> {
+            ) -> $crate::Result<Self> {
                 Ok($name { $($field: $crate::rows::stored::Field::read(columns)?),* })
             }
 
             fn put<'a>(
                 &'a self,
                 values: &mut Vec<$crate::columns::Written<'a>>,
-            ) -> Result<(), $crate::StoreError> {
+            ) -> $crate::Result<()> {
                 $($crate::rows::stored::Field::put(&self.$field, values)?;)*
                 Ok(())
             }
@@ -85,7 +85,7 @@ macro_rules! pair {
         impl $crate::rows::stored::Field for Option<$kind> {
             fn read(
                 columns: &mut $crate::columns::Columns<'_>,
-            ) -> Result<Self, $crate::StoreError> {
+            ) -> $crate::Result<Self> {
                 let both = (columns.maybe()?, columns.maybe()?);
                 Ok(both.0.zip(both.1).map(|($one, $two)| $kind { $one, $two }))
             }
@@ -93,7 +93,7 @@ macro_rules! pair {
             fn put<'a>(
                 &'a self,
                 values: &mut Vec<$crate::columns::Written<'a>>,
-            ) -> Result<(), $crate::StoreError> {
+            ) -> $crate::Result<()> {
                 let (one, two) = self.as_ref().map(|pair| (&pair.$one, &pair.$two)).unzip();
                 values.push($crate::columns::Written::of(one));
                 values.push($crate::columns::Written::of(two));
@@ -116,34 +116,34 @@ pub(crate) use column;
 
 /// A field of a row, which has one or more columns.
 pub(crate) trait Field: Sized {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError>;
+    fn read(columns: &mut Columns<'_>) -> Result<Self>;
 
-    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError>;
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<()>;
 }
 
 impl<T: Column> Field for T {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError> {
+    fn read(columns: &mut Columns<'_>) -> Result<Self> {
         columns.get()
     }
 
-    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError> {
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<()> {
         values.push(Column::put(self)?);
         Ok(())
     }
 }
 
 impl<T: Column> Field for Option<T> {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, StoreError> {
+    fn read(columns: &mut Columns<'_>) -> Result<Self> {
         columns.maybe()
     }
 
-    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<(), StoreError> {
+    fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<()> {
         values.push(self.as_ref().map_or(Ok(Written::Value(Value::Null)), Column::put)?);
         Ok(())
     }
 }
 
-pub(crate) fn insert<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Result<(), StoreError> {
+pub(crate) fn insert<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Result<()> {
     write(transaction, row, |columns| {
         let places: Vec<String> = (1..=columns.len()).map(|at| format!("?{at}")).collect();
         let (columns, places) = (columns.join(", "), places.join(", "));
@@ -152,7 +152,7 @@ pub(crate) fn insert<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Resul
 }
 
 /// Replaces the row of the same id, which is the first column.
-pub(crate) fn update<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Result<(), StoreError> {
+pub(crate) fn update<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Result<()> {
     write(transaction, row, |columns| {
         let columns = columns.iter().zip(1..).skip(1);
         let set: Vec<String> = columns.map(|(name, at)| format!("{name} = ?{at}")).collect();
@@ -164,7 +164,7 @@ fn write<T: Stored>(
     transaction: &Transaction<'_>,
     row: &T,
     statement: impl FnOnce(&[&str]) -> String,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let columns: Vec<&str> = T::COLUMNS.iter().flat_map(|names| names.split(", ")).collect();
     let mut values = Vec::with_capacity(columns.len());
     row.put(&mut values)?;
@@ -173,9 +173,6 @@ fn write<T: Stored>(
 }
 
 /// The row with this id.
-pub(crate) fn find<T: Stored>(
-    transaction: &Transaction<'_>,
-    id: &str,
-) -> Result<Option<T>, StoreError> {
+pub(crate) fn find<T: Stored>(transaction: &Transaction<'_>, id: &str) -> Result<Option<T>> {
     transaction.row(&T::select("WHERE id = ?1"), &params![id], T::of)
 }

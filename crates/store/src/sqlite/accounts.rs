@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, Row, TransactionBehavior};
 
-use super::super::StoreError;
-use super::super::sql::Transaction;
+use super::super::sql::{Transaction, Work};
 use super::super::steps::{self, Base};
 use super::super::worker::Worker;
+use super::super::{Result, StoreError};
 use super::backup::{close_checked, copy};
 use super::connection::{Durability, checkpoint, discard_log, open, open_to_look, open_to_read};
 use super::transaction::SqliteTransaction;
@@ -58,9 +58,9 @@ impl SqliteBackend {
     /// As `Backend::write`.
     pub(crate) async fn write<T, U: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl Work<T>,
         after: impl FnOnce(T) -> U + Send + 'static,
-    ) -> Result<U, StoreError> {
+    ) -> Result<U> {
         let commit_failed = Arc::clone(&self.commit_failed);
         let work = move |connection: &mut Connection| {
             // A commit whose sync fails is reported as failed, but it may be in the log as a whole:
@@ -89,30 +89,27 @@ impl SqliteBackend {
     }
 
     /// As `Backend::read`.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(crate) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         self.reader.run(move |connection| read(connection, work)).await
     }
 
     /// As `Backend::read_after_writes`.
     pub(crate) async fn read_after_writes<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Work<T>,
+    ) -> Result<T> {
         self.writer.run(move |connection| read(connection, work)).await
     }
 
     /// Moves the write-ahead log into the database.
-    pub(crate) async fn checkpoint(&self) -> Result<(), StoreError> {
+    pub(crate) async fn checkpoint(&self) -> Result<()> {
         self.writer.run(checkpoint).await
     }
 }
 
 /// Opens or creates the file in `dir`, and brings it to the last step. That is done on a copy,
 /// which then replaces the file.
-pub(crate) fn open_current(dir: &Path) -> Result<Connection, StoreError> {
+pub(crate) fn open_current(dir: &Path) -> Result<Connection> {
     let (path, next) = (dir.join(FILE), dir.join("accounts.db-next"));
     let mut file = open(&path, Durability::Full)?;
     // A file that has all steps is not written to, so a start needs no space on the disk.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::super::captures::{CaptureLocation, CaptureRow, SegmentRow, put_segment};
-use super::super::sql::Transaction;
+use super::super::sql::{Transaction, Work};
 use super::super::steps::{self, Base};
 use super::super::worker::Worker;
-use super::super::{Faults, StoreError};
+use super::super::{Faults, Result, StoreError};
 use super::capture_insert::insert;
 use super::connection::{BUSY, Durability, checkpoint, open, open_to_read};
 use super::transaction::SqliteTransaction;
@@ -32,7 +32,7 @@ pub(crate) struct CaptureDatabase {
 impl CaptureDatabase {
     /// Opens or creates the file in `dir`. With `in_use`, another process writes to the file too.
     /// It is not checked then, as its log is never empty, and as it must not be moved. Blocking.
-    pub(crate) fn open(dir: &Path, in_use: bool) -> Result<Self, StoreError> {
+    pub(crate) fn open(dir: &Path, in_use: bool) -> Result<Self> {
         let path = dir.join("captures.db");
         let index = match in_use {
             true => {
@@ -49,10 +49,7 @@ impl CaptureDatabase {
     }
 
     /// Reads a consistent snapshot of the index, without waiting for writes.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub(crate) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         let work = move |connection: &mut Connection| {
             let snapshot = connection.transaction()?;
             work(&Transaction::Sqlite(SqliteTransaction(&snapshot)))
@@ -64,8 +61,8 @@ impl CaptureDatabase {
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         durable: bool,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl Work<T>,
+    ) -> Result<T> {
         let work = move |connection: &mut Connection| {
             change(connection, durable, |transaction| {
                 work(&Transaction::Sqlite(SqliteTransaction(transaction)))
@@ -82,7 +79,7 @@ impl CaptureDatabase {
         rows: Arc<Vec<(CaptureRow, CaptureLocation)>>,
         durable: bool,
         between: impl Fn() + Send + 'static,
-    ) -> Result<(), StoreError> {
+    ) -> Result<()> {
         let work = move |connection: &mut Connection| {
             faults.before_append()?;
             change(connection, durable, |transaction| {
@@ -95,7 +92,7 @@ impl CaptureDatabase {
     }
 
     /// Bytes that the index takes for its captures.
-    pub(crate) async fn bytes(&self, faults: Faults) -> Result<u64, StoreError> {
+    pub(crate) async fn bytes(&self, faults: Faults) -> Result<u64> {
         let work = move |connection: &mut Connection| {
             faults.before_read()?;
             let pragma = |name: &str| {
@@ -110,7 +107,7 @@ impl CaptureDatabase {
 
     /// Empties the write-ahead log, in which deleted rows stay until then. Returns `false` if a
     /// reader was in the way.
-    pub(crate) async fn empty_log(&self, faults: Faults) -> Result<bool, StoreError> {
+    pub(crate) async fn empty_log(&self, faults: Faults) -> Result<bool> {
         let work = move |connection: &mut Connection| {
             faults.before_append()?;
             // This does not wait for a reader, because captures would wait too.
@@ -124,14 +121,14 @@ impl CaptureDatabase {
     }
 
     /// Moves the write-ahead log into the database.
-    pub(crate) async fn checkpoint(&self) -> Result<(), StoreError> {
+    pub(crate) async fn checkpoint(&self) -> Result<()> {
         self.writer.run(checkpoint).await
     }
 }
 
 /// Opens or creates the index. A damaged one is moved to `captures-damaged-<n>/` together with the
 /// segments, as only this index holds the keys of their captures. Then an empty index is created.
-fn open_index(path: &Path) -> Result<Connection, StoreError> {
+fn open_index(path: &Path) -> Result<Connection> {
     match open_checked(path) {
         Err(StoreError::Damaged(why)) => {
             set_aside(path, &why)?;
@@ -141,7 +138,7 @@ fn open_index(path: &Path) -> Result<Connection, StoreError> {
     }
 }
 
-fn open_checked(path: &Path) -> Result<Connection, StoreError> {
+fn open_checked(path: &Path) -> Result<Connection> {
     let mut index = open(path, Durability::Process)?;
     let moved = index
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
@@ -170,14 +167,14 @@ fn open_checked(path: &Path) -> Result<Connection, StoreError> {
 }
 
 /// This happens in place, in one transaction. A file that has all steps is not written to.
-fn bring_up(index: &mut Connection) -> Result<(), StoreError> {
+fn bring_up(index: &mut Connection) -> Result<()> {
     change(index, true, |transaction| {
         let transaction = Transaction::Sqlite(SqliteTransaction(transaction));
         steps::bring_up(&transaction, Base::Captures)
     })
 }
 
-fn set_aside(path: &Path, why: &str) -> Result<(), StoreError> {
+fn set_aside(path: &Path, why: &str) -> Result<()> {
     let aside = (1..)
         .map(|number: u32| path.with_file_name(format!("captures-damaged-{number}")))
         .find(|name| !name.exists())
@@ -199,14 +196,14 @@ fn set_aside(path: &Path, why: &str) -> Result<(), StoreError> {
 }
 
 /// Numbers of the segments in a copy of the index that no process has open.
-pub(super) fn segment_numbers(connection: &Connection) -> Result<Vec<i64>, StoreError> {
+pub(super) fn segment_numbers(connection: &Connection) -> Result<Vec<i64>> {
     let mut statement = connection.prepare("SELECT number FROM segments ORDER BY number")?;
     let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?)
 }
 
 /// Deletes segments and their captures in a copy that no process has open.
-pub(super) fn drop_segments(connection: &mut Connection, gone: &[i64]) -> Result<(), StoreError> {
+pub(super) fn drop_segments(connection: &mut Connection, gone: &[i64]) -> Result<()> {
     change(connection, true, |transaction| {
         for number in gone {
             transaction.execute("DELETE FROM captures WHERE segment = ?1", [number])?;
@@ -221,8 +218,8 @@ pub(super) fn drop_segments(connection: &mut Connection, gone: &[i64]) -> Result
 fn change<T>(
     connection: &mut Connection,
     durable: bool,
-    change: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
+    change: impl FnOnce(&rusqlite::Transaction<'_>) -> Result<T>,
+) -> Result<T> {
     connection.pragma_update(None, "synchronous", if durable { "FULL" } else { "NORMAL" })?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let changed = change(&transaction)?;

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use rusqlite::Transaction;
 
-use super::super::StoreError;
 use super::super::captures::{CaptureLocation, CaptureRow, capture_columns, put_capture};
+use super::super::Result;
 
 /// Rows of one statement. A statement costs as much as one or two rows. This many rows are inserted
 /// in about a tenth of a millisecond.
@@ -24,7 +24,7 @@ pub(super) fn insert(
     transaction: &Transaction<'_>,
     rows: &[(CaptureRow, CaptureLocation)],
     between: impl Fn(),
-) -> Result<(), StoreError> {
+) -> Result<()> {
     static TOGETHER: LazyLock<String> = LazyLock::new(|| insert_of(ROWS_TOGETHER));
     static ALONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
     let (together, alone) = rows.as_chunks::<ROWS_TOGETHER>();
@@ -43,7 +43,7 @@ fn run(
     transaction: &Transaction<'_>,
     statement: &str,
     rows: &[(CaptureRow, CaptureLocation)],
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let mut values = Vec::new();
     rows.iter().try_for_each(|row| put_capture(row, false, &mut values))?;
     let mut statement = transaction.prepare_cached(statement)?;

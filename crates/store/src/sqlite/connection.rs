@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::super::StoreError;
+use super::super::{Result, StoreError};
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy)]
@@ -23,7 +23,7 @@ pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// Moves the write-ahead log into the database, durably, and empties it. If a reader is in the way,
 /// it moves as much as it can and leaves the log: it does not let writers wait for a reader.
-pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> {
+pub(super) fn checkpoint(connection: &mut Connection) -> Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
     let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     connection.busy_timeout(BUSY)?;
@@ -32,7 +32,7 @@ pub(super) fn checkpoint(connection: &mut Connection) -> Result<(), StoreError> 
 
 /// Moves all commits of this connection into the database, and discards the rest of the write-ahead
 /// log. It waits for readers.
-pub(super) fn discard_log(connection: &Connection) -> Result<(), StoreError> {
+pub(super) fn discard_log(connection: &Connection) -> Result<()> {
     let busy = |row: &Row<'_>| row.get::<_, bool>(0);
     match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], busy)? {
         true => Err(StoreError::unavailable("a reader is in the way")),
@@ -41,7 +41,7 @@ pub(super) fn discard_log(connection: &Connection) -> Result<(), StoreError> {
 }
 
 /// Opens or creates a database for writing.
-pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
+pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection> {
     // SQLite gives its journals the mode of the database.
     File::options()
         .create(true)
@@ -65,7 +65,7 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, St
 }
 
 /// Opens a connection that only reads.
-pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open_to_read(path: &Path) -> Result<Connection> {
     let connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -77,7 +77,7 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
 
 /// Opens a database to read it, and creates no journal: a journal of the caller's user could not be
 /// written by the gateway. `None` if there is no database, or it cannot be read without a journal.
-pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>, StoreError> {
+pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>> {
     let beside = |extension: &str| path.with_extension(extension).exists();
     match (path.exists(), beside("db-wal"), beside("db-shm")) {
         // A process uses it, or one was killed.

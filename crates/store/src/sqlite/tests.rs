@@ -13,8 +13,8 @@ use crate::sql::Transaction;
 use crate::steps::Base;
 use crate::tests::{Bed, suite};
 use crate::{
-    Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Store, StoreError, StoreUrl,
-    WrappedRootKey, check_takeover, inspect,
+    Action, Actor, AuditFilter, DataDir, Event, Faults, Opening, Result, Store, StoreError,
+    StoreUrl, WrappedRootKey, check_takeover, inspect,
 };
 use rerouter_base::clock::fixtures::at;
 use rerouter_base::id::Random;
@@ -35,14 +35,14 @@ impl Bed for SqliteBed {
         file.execute_batch(statements).unwrap();
     }
 
-    async fn check_takeover(&self) -> Result<(), StoreError> {
+    async fn check_takeover(&self) -> Result<()> {
         check_takeover(&StoreUrl::Sqlite, self.0.path())
     }
 
     async fn unlock<T: Send + 'static>(
         &self,
-        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), StoreError> + Send + 'static,
-    ) -> Result<(Store, T), StoreError> {
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T)> + Send + 'static,
+    ) -> Result<(Store, T)> {
         Store::open_in(DataDir::take(self.0.path())?, unlock).await
     }
 }

@@ -3,18 +3,18 @@
 use rusqlite::types::{FromSqlResult, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
 
-use super::super::StoreError;
 use super::super::value::Value;
+use super::super::{Result, StoreError};
 
 /// A transaction that has begun. Statements are prepared once and kept.
 pub(crate) struct SqliteTransaction<'a>(pub(super) &'a Connection);
 
 impl SqliteTransaction<'_> {
-    pub(crate) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize, StoreError> {
+    pub(crate) fn execute(&self, sql: &str, params: &[Value<'_>]) -> Result<usize> {
         Ok(self.0.prepare_cached(sql)?.execute(params_from_iter(params))?)
     }
 
-    pub(crate) fn batch(&self, statements: &str) -> Result<(), StoreError> {
+    pub(crate) fn batch(&self, statements: &str) -> Result<()> {
         Ok(self.0.execute_batch(statements)?)
     }
 
@@ -22,8 +22,8 @@ impl SqliteTransaction<'_> {
         &self,
         sql: &str,
         params: &[Value<'_>],
-        take: &mut dyn FnMut(SqliteRow<'_>) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        take: &mut dyn FnMut(SqliteRow<'_>) -> Result<()>,
+    ) -> Result<()> {
         let mut statement = self.0.prepare_cached(sql)?;
         let mut rows = statement.query(params_from_iter(params))?;
         while let Some(row) = rows.next()? {
@@ -49,19 +49,19 @@ impl ToSql for Value<'_> {
 pub(crate) struct SqliteRow<'a>(&'a rusqlite::Row<'a>);
 
 impl<'a> SqliteRow<'a> {
-    pub(crate) fn int(self, at: usize) -> Result<Option<i64>, StoreError> {
+    pub(crate) fn int(self, at: usize) -> Result<Option<i64>> {
         self.read(at, ValueRef::as_i64_or_null)
     }
 
-    pub(crate) fn text(self, at: usize) -> Result<Option<&'a str>, StoreError> {
+    pub(crate) fn text(self, at: usize) -> Result<Option<&'a str>> {
         self.read(at, ValueRef::as_str_or_null)
     }
 
-    pub(crate) fn blob(self, at: usize) -> Result<Option<&'a [u8]>, StoreError> {
+    pub(crate) fn blob(self, at: usize) -> Result<Option<&'a [u8]>> {
         self.read(at, ValueRef::as_blob_or_null)
     }
 
-    pub(crate) fn value(self, at: usize) -> Result<Value<'a>, StoreError> {
+    pub(crate) fn value(self, at: usize) -> Result<Value<'a>> {
         self.read(at, |value| match value {
             ValueRef::Null => Ok(Value::Null),
             ValueRef::Integer(number) => Ok(Value::Int(*number)),
@@ -82,7 +82,7 @@ impl<'a> SqliteRow<'a> {
         self,
         at: usize,
         value: impl FnOnce(&ValueRef<'a>) -> FromSqlResult<T>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T> {
         value(&self.0.get_ref(at)?).map_err(|cause| {
             StoreError::unavailable(format_args!("column {}: {cause}", self.name(at)))
         })

@@ -6,7 +6,7 @@ pub(crate) async fn a_text_opens_under_its_key_and_for_its_revision(bed: &impl B
     store.keep_document("0123456789ab", "one", at(1)).await.unwrap();
     let mut other = store.clone();
     other.documents = SecretBytes::new([6; 32]);
-    let names = |read: Result<Option<String>, StoreError>, revision: &str| match read {
+    let names = |read: Result<Option<String>>, revision: &str| match read {
         Err(StoreError::Damaged(why)) => why.contains(revision),
         _ => false,
     };

@@ -33,13 +33,13 @@ pub(super) trait Bed {
     async fn batch(&self, statements: &str);
 
     /// The result of [`check_takeover`].
-    async fn check_takeover(&self) -> Result<(), StoreError>;
+    async fn check_takeover(&self) -> Result<()>;
 
     /// Opens the store in it, or opens it again after the previous store is dropped.
     async fn unlock<T: Send + 'static>(
         &self,
-        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T), StoreError> + Send + 'static,
-    ) -> Result<(Store, T), StoreError>;
+        unlock: impl FnOnce(&Opening<'_>) -> Result<(SecretBytes, T)> + Send + 'static,
+    ) -> Result<(Store, T)>;
 
     async fn open(&self) -> Store {
         self.unlock(|_| Ok((SecretBytes::new([5; 32]), ()))).await.unwrap().0

@@ -70,10 +70,7 @@ pub(crate) async fn a_later_store_is_refused_unless_this_build_can_work_beside_i
 }
 
 /// The columns of a table, in its order.
-pub(crate) fn columns_of(
-    transaction: &Transaction<'_>,
-    table: &str,
-) -> Result<Vec<String>, StoreError> {
+pub(crate) fn columns_of(transaction: &Transaction<'_>, table: &str) -> Result<Vec<String>> {
     let columns = match transaction.is_shared() {
         true => {
             "SELECT column_name FROM information_schema.columns
@@ -84,14 +81,14 @@ pub(crate) fn columns_of(
     transaction.rows(columns, &[table.value()], |row| Columns::new(row).get())
 }
 
-fn check(transaction: &Transaction<'_>, table: &str, named: &str) -> Result<(), StoreError> {
+fn check(transaction: &Transaction<'_>, table: &str, named: &str) -> Result<()> {
     let named: Vec<&str> = named.split(", ").map(|name| name.trim_matches('"')).collect();
     assert_eq!(columns_of(transaction, table)?, named, "{table}");
     Ok(())
 }
 
 /// Checks a row type that has all columns but those in `first`.
-fn check_row<T: Stored>(transaction: &Transaction<'_>, first: &str) -> Result<(), StoreError> {
+fn check_row<T: Stored>(transaction: &Transaction<'_>, first: &str) -> Result<()> {
     check(transaction, T::TABLE, &format!("{first}{}", T::COLUMNS.join(", ")))
 }
 
