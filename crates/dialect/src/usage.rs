@@ -48,7 +48,7 @@ pub struct UsageExtra {
 pub(super) const TIER: &str = "service_tier";
 
 /// Modes that never multiply prices.
-pub(super) const PLAIN_MODES: [&str; 8] =
+const PLAIN_MODES: [&str; 8] =
     ["", "auto", "default", "global", "not_available", "on_demand", "standard", "standard_only"];
 
 /// Limit on the bytes of a mode. Longer ones are cut.
@@ -97,18 +97,27 @@ impl Usage {
         counts != UsageCounts::default() || self.extra != UsageExtra::default()
     }
 
-    /// The usage if the provider had cached nothing of the prompt, but would write it to its cache.
+    /// The usage if the provider had cached nothing of the prompt, but would write it to its cache:
+    /// for as long as the rest of it, or for an hour if that is not known.
     #[must_use]
     pub fn without_cache(&self) -> Self {
         let mut usage = self.clone();
-        let cached = usage.counts.cached_tokens.take().unwrap_or(0);
-        usage.counts.cached_audio_tokens = None;
-        let written = usage.counts.cache_write_tokens.unwrap_or(0).saturating_add(cached);
-        usage.counts.cache_write_tokens = (written > 0).then_some(written);
-        if let Some(for_an_hour) = &mut usage.counts.cache_write_1h_tokens {
-            *for_an_hour = for_an_hour.saturating_add(cached);
-        }
+        let counts = &mut usage.counts;
+        let cached = counts.cached_tokens.take().unwrap_or(0);
+        counts.cached_audio_tokens = None;
+        let written = counts.cache_write_tokens.unwrap_or(0);
+        let for_an_hour = match counts.cache_write_1h_tokens {
+            None if written > 0 => 0,
+            for_an_hour => for_an_hour.unwrap_or(0).saturating_add(cached),
+        };
+        usage.written(written.saturating_add(cached), for_an_hour);
         usage
+    }
+
+    /// Sets how much of the prompt was written to the cache, and how much of that for an hour.
+    pub fn written(&mut self, all: u64, for_an_hour: u64) {
+        self.counts.cache_write_tokens = (all > 0).then_some(all);
+        self.counts.cache_write_1h_tokens = (for_an_hour > 0).then_some(for_an_hour);
     }
 
     /// Adds the modes that were requested, unless the answer names others, and leaves those that

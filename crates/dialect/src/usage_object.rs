@@ -5,7 +5,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::neutral::answer::TokenCounts;
-use super::usage::{TIER, Usage, UsageExtra};
+use super::usage::{TIER, Usage, UsageExtra, may_multiply, read_mode};
 use crate::wire::json::{self, Cursor, JsonError, JsonKind};
 use rerouter_base::usage_kind::{UsageCounts, UsageKind};
 
@@ -90,17 +90,23 @@ impl PartialUsage {
             told.member(cursor, &mut path)
         })
         .ok()?;
-        let counts = told.absurd || told.prompt.or(told.completion).or(told.fresh).is_some();
-        counts.then_some(told)
+        told.counts().then_some(told)
     }
 
-    /// Reads the usage of an event, which names the tier that served the answer.
-    pub(crate) fn read_of_tier(usage: &RawValue, tier: Option<&RawValue>) -> Option<Box<Self>> {
-        let mut told = PartialUsage::read(usage.get())?;
-        if let Some(tier) = tier {
-            told.extra.set_mode(TIER, tier.get());
+    /// Reads the usage of an event, which may name the tier that serves the answer. Of an event
+    /// without usage, a tier that may multiply prices.
+    pub(crate) fn of_event(usage: Option<&RawValue>, tier: Option<&RawValue>) -> Option<Box<Self>> {
+        let mut told = usage.and_then(|usage| PartialUsage::read(usage.get()));
+        let tier = tier.and_then(|tier| read_mode(tier.get()));
+        if let Some(tier) = tier.filter(|tier| told.is_some() || may_multiply(tier)) {
+            told.get_or_insert_default().extra.modes.insert(TIER.to_owned(), tier);
         }
-        Some(Box::new(told))
+        told.map(Box::new)
+    }
+
+    /// Whether it counts anything.
+    pub(crate) fn counts(&self) -> bool {
+        self.absurd || self.prompt.or(self.completion).or(self.fresh).is_some()
     }
 
     /// Counts searches that the usage object does not tell.
@@ -199,12 +205,21 @@ impl PartialUsage {
 
     /// Takes the value of a member that is no count of tokens.
     fn other(&mut self, path: &str, raw: &str) {
-        let amount = || raw.parse().ok().filter(|cost| (0.0..=USAGE_COST).contains(cost));
+        let amount = |per_dollar: f64| {
+            let cost = raw.parse::<f64>().ok()? / per_dollar;
+            (0.0..=USAGE_COST).contains(&cost).then_some(cost)
+        };
         let extra = &mut self.extra;
         match path {
-            "cost" | "cost.total_cost" => extra.cost_usd = amount().or(extra.cost_usd),
-            "cost_in_usd_ticks" => extra.cost_usd = amount_of_ticks(raw).or(extra.cost_usd),
-            "cost_details.upstream_inference_cost" => self.elsewhere.0 = amount(),
+            "cost" | "cost.total_cost" | "cost_in_usd_ticks" if raw != "null" => {
+                // xAI counts ticks, of which ten billion are a dollar.
+                let cost = amount(if path == "cost_in_usd_ticks" { 1e10 } else { 1.0 });
+                extra.cost_usd = cost.or(extra.cost_usd);
+                if cost.is_none() {
+                    self.keep(path, raw);
+                }
+            }
+            "cost_details.upstream_inference_cost" => self.elsewhere.0 = amount(1.0),
             "is_byok" => self.elsewhere.1 = raw == "true",
             "service_tier" | "speed" | "inference_geo" => extra.set_mode(path, raw),
             "serviceTier" | "trafficType" => extra.set_mode(TIER, raw),
@@ -221,7 +236,7 @@ impl PartialUsage {
         if unknown.len() < UNKNOWN_MEMBERS {
             let whole = (raw.len() <= UNKNOWN_BYTES).then(|| serde_json::from_str(raw).ok());
             let value = whole.flatten().unwrap_or_else(|| Value::from(first_bytes(raw)));
-            unknown.insert(first_bytes(path).to_owned(), value);
+            unknown.entry(first_bytes(path).to_owned()).or_insert(value);
         }
     }
 
@@ -245,7 +260,11 @@ impl PartialUsage {
         self.counts = UsageCounts::of(counts);
         self.extra.cost_usd = later.extra.cost_usd.or(self.extra.cost_usd);
         self.extra.modes.extend(later.extra.modes);
-        self.extra.unknown.extend(later.extra.unknown);
+        for (path, told) in later.extra.unknown {
+            if self.extra.unknown.len() < UNKNOWN_MEMBERS {
+                self.extra.unknown.insert(path, told);
+            }
+        }
         self.elsewhere.0 = later.elsewhere.0.or(self.elsewhere.0);
         self.elsewhere.1 |= later.elsewhere.1;
         self.absurd |= later.absurd;
@@ -281,10 +300,12 @@ impl PartialUsage {
     /// The counts as clients of other dialects get them.
     pub(crate) fn token_counts(&self) -> TokenCounts {
         let count = |kind| self.counts.get(kind).unwrap_or(0);
+        let (input, cache_read) = (self.whole_prompt().unwrap_or(0), count(UsageKind::Cached));
         TokenCounts {
-            input: self.whole_prompt().unwrap_or(0),
-            cache_read: count(UsageKind::Cached),
-            cache_written: count(UsageKind::CacheWrite),
+            input,
+            cache_read,
+            // OpenRouter counts some tokens as read and as written.
+            cache_written: count(UsageKind::CacheWrite).min(input.saturating_sub(cache_read)),
             output: self.completion.unwrap_or(0) + self.thoughts.unwrap_or(0),
             reasoning: count(UsageKind::Reasoning),
         }
@@ -319,12 +340,6 @@ pub(crate) fn read_count(raw: &str) -> Option<u64> {
     let whole = || raw.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && *number >= 0.0);
     let count = raw.parse::<u64>().ok().or_else(|| whole().map(|number| number as u64))?;
     (count <= USAGE_TOKENS).then_some(count)
-}
-
-/// Reads the cost in the unit of xAI: ten billion ticks are a dollar.
-fn amount_of_ticks(raw: &str) -> Option<f64> {
-    let cost = raw.parse::<f64>().ok()? / 1e10;
-    (0.0..=USAGE_COST).contains(&cost).then_some(cost)
 }
 
 /// Whether a value says that nothing was used.

@@ -159,11 +159,10 @@ fn count(app: &App, routing: &Routing, outcome: &Outcome) {
         metrics.attempt(&attempt.provider, model, result);
     }
     let Some(target) = outcome.target() else { return };
-    if let Some(usage) = &outcome.usage {
-        let Usage { prompt_tokens, completion_tokens, counts, .. } = usage;
-        let unknown = outcome.has_unknown_usage();
-        target.meters(metrics).used(*prompt_tokens, *completion_tokens, counts, unknown);
-    }
+    let unknown = outcome.has_unknown_usage();
+    let used = outcome.usage.clone().unwrap_or_default();
+    let meters = target.meters(metrics);
+    meters.used(used.prompt_tokens, used.completion_tokens, &used.counts, unknown);
     if let Some(cost) = outcome.cost_usd() {
         metrics.cost(&target.provider.name, &target.entry().model, cost);
     }

@@ -72,8 +72,10 @@ impl<'a> PriceBound<'a> {
         let mut factor = 1.0;
         let is_sent = !target.is_translated(prompt.endpoint);
         for (member, mode) in prompt.request.modes.iter().filter(|_| is_sent) {
-            let known = prices.factor(member, mode);
-            factor *= known.ok_or(NoBound::UnknownMode(target, member, mode))?;
+            let known = if prices.is_free() { Some(1.0) } else { prices.factor(member, mode) };
+            let known = known.ok_or(NoBound::UnknownMode(target, member, mode))?;
+            // The provider may serve the request without the mode that makes it cheaper.
+            factor *= known.max(1.0);
         }
         let may_be = |kind: UsageKind| match kind {
             UsageKind::CacheWrite1h => may_cache_for_an_hour(&prompt.body),
@@ -86,9 +88,8 @@ impl<'a> PriceBound<'a> {
             target,
             prompt: tokens as f64 * input.ok_or_else(unpriced)?,
             answer,
-            // The provider may serve the request without the mode that makes it cheaper.
-            factor: factor.max(1.0),
-            request: prices.of_request(),
+            factor,
+            request: prices.of_request(tokens),
         })
     }
 
@@ -103,7 +104,7 @@ impl<'a> PriceBound<'a> {
 }
 
 /// Whether the request may write to a cache for an hour. A text with escapes may say it too.
-fn may_cache_for_an_hour(body: &[u8]) -> bool {
+pub(super) fn may_cache_for_an_hour(body: &[u8]) -> bool {
     memmem::find(body, b"\"1h\"").is_some() || memmem::find(body, b"\\u").is_some()
 }
 

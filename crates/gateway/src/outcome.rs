@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::call::{AskedTarget, InferenceCall};
 use super::content_type::says_event_stream;
-use super::cost_bound::PromptBound;
+use super::cost_bound::{PromptBound, may_cache_for_an_hour};
 use super::failure::AttemptFailure;
 use super::plan::SentRequest;
 use super::relay::Relay;
@@ -55,6 +55,8 @@ pub(super) struct Outcome {
     /// The last whole answer: one that is not passed on yet, or the collected one.
     pub(super) answer: Option<WholeAnswer>,
     pub(super) usage: Option<Usage>,
+    /// Whether a whole good answer has no usage that could be read.
+    lacks_usage: bool,
     /// How well the bill is known.
     pub(super) bill: Bill,
     /// What a budget pays for a stream that its client left, in dollars.
@@ -100,6 +102,7 @@ impl Outcome {
             status,
             answer,
             usage: None,
+            lacks_usage: false,
             bill: Bill::Told,
             charged: None,
             served,
@@ -111,11 +114,10 @@ impl Outcome {
         }
         if outcome.is_good() {
             outcome.usage = outcome.read_usage(call.request.endpoint.dialect(), prompt_tokens);
+            let is_billed = call.request.endpoint.costs() && outcome.failure.is_none();
+            outcome.lacks_usage = is_billed && outcome.usage.is_none();
         } else if is_left {
             outcome.usage = Some(outcome.relay.tally.usage_or_estimate(prompt_tokens));
-        }
-        if outcome.failure == Some(AttemptFailure::ClientGone) {
-            outcome.bill = outcome.bill_of_left(&call.request);
         }
         if let Some(usage) = &mut outcome.usage {
             // A translation leaves these members out.
@@ -124,6 +126,9 @@ impl Outcome {
                 .as_ref()
                 .is_some_and(|served| !served.target.is_translated(call.request.endpoint));
             usage.add_modes(if is_sent { &call.request.modes } else { &[] });
+        }
+        if outcome.failure == Some(AttemptFailure::ClientGone) {
+            outcome.bill = outcome.bill_of_left(&call.request);
         }
         if asked_at_panic && outcome.usage.as_ref().is_none_or(|usage| usage.estimated) {
             outcome.bill = Bill::Unknown;
@@ -158,8 +163,15 @@ impl Outcome {
             let is_told = self.relay.tally.is_prompt_told();
             let prompt = PromptBound::new(ceiling, &request.headers);
             let most = if is_told { 0 } else { prompt.tokens(target) };
-            let prompt_tokens = usage.prompt_tokens.max(most);
-            target.prices.as_ref()?.cost(&Usage { prompt_tokens, ..usage.clone() })
+            let mut usage = usage.clone();
+            usage.prompt_tokens = usage.prompt_tokens.max(most);
+            if !is_told {
+                // Nobody knows what the provider wrote to its cache.
+                let for_an_hour = may_cache_for_an_hour(&request.body);
+                let written = usage.prompt_tokens;
+                usage.written(written, if for_an_hour { written } else { 0 });
+            }
+            target.prices.as_ref()?.cost(&usage)
         });
         Bill::AtMost
     }
@@ -251,8 +263,11 @@ impl Outcome {
 
     /// Whether the usage has something that the prices do not count.
     pub(super) fn has_unknown_usage(&self) -> bool {
-        let Some((target, usage)) = self.target().zip(self.usage.as_ref()) else { return false };
-        is_unknown(target.prices.as_deref(), usage)
+        match (self.target(), &self.usage) {
+            (Some(target), Some(usage)) => is_unknown(target.prices.as_deref(), usage),
+            (Some(_), None) => self.lacks_usage,
+            (None, _) => false,
+        }
     }
 
     /// Limits what a stream costs that its client left.

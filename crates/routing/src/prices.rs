@@ -138,15 +138,30 @@ impl Prices {
     ) -> Option<f64> {
         let base = if unit == UsageUnit::Answer { UsageKind::Output } else { UsageKind::Input };
         let kinds = || UsageKind::ALL.into_iter().filter(|kind| kind.unit() == unit && used(*kind));
-        let reached = self.tiers.iter().filter(|(above, _)| *above < tokens);
-        let prices = reached.map(|(_, prices)| prices).chain([&self.base]);
-        let all = prices.flat_map(|prices| kinds().filter_map(|kind| prices.get(kind)));
+        let all = self.up_to(tokens).flat_map(|prices| kinds().filter_map(|kind| prices.get(kind)));
         self.base.get(base).map(|price| all.fold(price, f64::max))
     }
 
-    /// The price of the request itself in dollars.
-    pub fn of_request(&self) -> f64 {
-        self.base.get(UsageKind::Request).unwrap_or(0.0) / 1e3
+    /// The prices of prompts of up to this many tokens.
+    fn up_to(&self, tokens: u64) -> impl Iterator<Item = &KindPrices> {
+        let reached = self.tiers.iter().filter(move |(above, _)| *above < tokens);
+        reached.map(|(_, prices)| prices).chain([&self.base])
+    }
+
+    /// The dearest price of the request itself in dollars, for a prompt of up to this many tokens.
+    pub fn of_request(&self, tokens: u64) -> f64 {
+        let prices = self.up_to(tokens).filter_map(|prices| prices.get(UsageKind::Request));
+        prices.fold(0.0, f64::max) / 1e3
+    }
+
+    /// Whether nothing has a price above 0.
+    pub fn is_free(&self) -> bool {
+        self.up_to(u64::MAX).all(|prices| prices.0.iter().flatten().all(|price| *price == 0.0))
+    }
+
+    /// Whether each mode has a factor.
+    pub fn knows_modes(&self, extra: &UsageExtra) -> bool {
+        extra.modes.iter().all(|(member, mode)| self.factor(member, mode).is_some())
     }
 }
 
@@ -161,15 +176,13 @@ pub fn bill(prices: Option<&Prices>, usage: &Usage) -> Option<f64> {
 /// mode without a factor, or pieces without a price.
 pub fn is_unknown(prices: Option<&Prices>, usage: &Usage) -> bool {
     let Usage { counts, extra, .. } = usage;
-    let has_factor =
-        |member: &str, mode: &str| prices.is_some_and(|all| all.factor(member, mode).is_some());
     let is_paid = |kind: UsageKind| {
         let used = counts.get(kind).unwrap_or(0);
         used == 0 || prices.is_some_and(|prices| prices.base.get(kind).is_some())
     };
     let mut pieces = UsageKind::ALL.into_iter().filter(|kind| kind.unit() == UsageUnit::Piece);
     let mut is_priced =
-        || pieces.all(is_paid) && extra.modes.iter().all(|(member, mode)| has_factor(member, mode));
+        || pieces.all(is_paid) && prices.is_none_or(|prices| prices.knows_modes(extra));
     !extra.unknown.is_empty() || (extra.cost_usd.is_none() && !is_priced())
 }
 

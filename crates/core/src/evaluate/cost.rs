@@ -75,8 +75,13 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>, is_cold: bo
         };
     };
     let priced = |usage: &Usage| {
-        let priced = prices?.target_for(target)?.prices.as_ref()?.cost(usage);
-        priced.map(nano_usd)
+        let (target, mut usage) = (prices?.target_for(target)?, Cow::Borrowed(usage));
+        // A translation leaves out what may multiply prices.
+        if Endpoint::named(&head.endpoint).is_some_and(|endpoint| target.is_translated(endpoint)) {
+            usage.to_mut().extra.modes.clear();
+        }
+        let prices = target.prices.as_ref().filter(|prices| prices.knows_modes(&usage.extra))?;
+        prices.cost(&usage).map(nano_usd)
     };
     // The request went this way, including any failover, so the billed cost counts.
     let went = head

@@ -62,7 +62,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
     };
     let groq = || serde_json::from_str::<GroqExtension<'_>>(chunk.x_groq?.get()).ok()?.usage;
     let usage = chunk.usage.or_else(groq);
-    let told = usage.and_then(|usage| PartialUsage::read_of_tier(usage, chunk.service_tier));
+    let told = PartialUsage::of_event(usage, chunk.service_tier);
     let choices = chunk.choices.unwrap_or_default();
     let finished = choices.iter().any(|choice| choice.finish_reason.is_some());
     let begun = choices.iter().fold(0, |bits, choice| bits | choice.bit());
@@ -78,7 +78,7 @@ pub(crate) fn look(fields: &SseFields<'_>, data: &[u8]) -> EventFacts {
         EventKind::Error(read_error(&String::from_utf8_lossy(data)))
     } else if finished || deltas().any(ChatDelta::says_something) {
         EventKind::Content
-    } else if told.is_some() && choices.is_empty() {
+    } else if usage.is_some() && told.is_some() && choices.is_empty() {
         EventKind::Usage
     } else {
         EventKind::Preamble

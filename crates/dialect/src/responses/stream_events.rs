@@ -125,7 +125,7 @@ fn read_response(raw: &RawValue) -> Option<ResponseObject<'_>> {
 fn ended(seen: EventKind, response: Option<&RawValue>) -> EventFacts {
     let mut told = response
         .and_then(read_response)
-        .and_then(|response| PartialUsage::read_of_tier(response.usage?, response.service_tier));
+        .and_then(|response| PartialUsage::of_event(response.usage, response.service_tier));
     if let Some((told, response)) = told.as_mut().zip(response) {
         told.count_searches(searches(response.get().as_bytes()));
     }

@@ -87,11 +87,11 @@ impl StreamCounts {
         self.number = facts.number.or(self.number);
         self.open = (self.open | facts.choices) & !facts.ended;
         if let Some(told) = facts.told {
+            self.all_told |= told.counts() && (facts.all_told || self.finish_seen);
             match &mut self.usage {
                 Some(before) => before.update(*told),
                 None => self.usage = Some(told),
             }
-            self.all_told |= facts.all_told || self.finish_seen;
         }
         match facts.kind {
             EventKind::Content => {
