@@ -163,6 +163,8 @@ fn table(rows: &[Value], columns: &[String]) -> TextTable {
         let cost = dollars(row.get("cost_usd").and_then(Value::as_f64));
         let unpriced = count_of(row, "unpriced_requests");
         let cost = if unpriced > 0 { format!("{cost} ({unpriced} unpriced)") } else { cost };
+        let unknown = count_of(row, "unknown_usage");
+        let cost = if unknown > 0 { format!("{cost} ({unknown} unknown)") } else { cost };
         let names = columns.iter().map(|column| {
             // `label:team` is the member `label`.
             text(row.get(column.split(':').next().unwrap_or(column)))

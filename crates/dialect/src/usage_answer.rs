@@ -22,13 +22,9 @@ pub(super) const USAGE: UsageRules = UsageRules { read, member: "\"usage\"" };
 
 /// The usage in an answer that is no stream. A truncated answer is read as far as it goes.
 fn read(body: &[u8]) -> Option<Usage> {
-    static SEARCH: LazyLock<memmem::FinderRev<'static>> =
-        LazyLock::new(|| memmem::FinderRev::new(USAGE.member));
-    let ending = body.get(body.len().saturating_sub(ENDING)..)?;
-    // The usage is nearly always among the last members.
-    let mut usage = match own_member(ending, "usage", &SEARCH) {
-        Some(usage) if ending.len() < body.len() || usage != "null" => Usage::read(usage),
-        _ => read_whole(body),
+    let mut usage = match usage_at_end(body) {
+        Some(usage) => Usage::read(usage),
+        None => read_whole(body),
     }?;
     if let Some(tier) = read_tier(body) {
         usage.extra.set_mode(TIER, tier);
@@ -54,6 +50,11 @@ fn own_member<'a>(body: &'a [u8], member: &str, search: &memmem::FinderRev<'_>) 
     let mut end = body.len();
     for _ in 0..PLACES {
         let at = search.rfind(body.get(..end)?)?;
+        end = at;
+        // After a backslash, the quote belongs to a longer name.
+        if at.checked_sub(1).and_then(|before| body.get(before)).is_none_or(|byte| *byte == b'\\') {
+            continue;
+        }
         let mut last = None;
         let is_own = json::read_last_members(body.get(at..)?, |cursor, name| {
             let span = cursor.skip()?;
@@ -65,7 +66,6 @@ fn own_member<'a>(body: &'a [u8], member: &str, search: &memmem::FinderRev<'_>) 
         if is_own {
             return last;
         }
-        end = at;
     }
     None
 }
@@ -86,6 +86,14 @@ pub(super) fn last_member<'a>(body: &'a [u8], member: &str) -> Option<&'a str> {
 
 /// Length of the answer's end in which the usage is searched first.
 const ENDING: usize = 1024;
+
+/// The usage as it stands in JSON, if it is among the last members of the answer, as it nearly
+/// always is.
+fn usage_at_end(body: &[u8]) -> Option<&str> {
+    static SEARCH: LazyLock<memmem::FinderRev<'static>> =
+        LazyLock::new(|| memmem::FinderRev::new(USAGE.member));
+    own_member(body.get(body.len().saturating_sub(ENDING)..)?, "usage", &SEARCH)
+}
 
 /// Reads a whole answer for its usage.
 fn read_whole(body: &[u8]) -> Option<Usage> {

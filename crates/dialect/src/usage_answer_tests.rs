@@ -239,7 +239,7 @@ fn every_kind_is_read_where_a_dialect_tells_it() {
                 "cost": -1,
             }),
             (9, 3),
-            json!({ "cost_usd": 0.003 }),
+            json!({ "cost_usd": 0.003, "unknown": { "cost": -1 } }),
         ),
         (
             // What is not known is kept as told, but nothing that says nothing.
@@ -273,6 +273,13 @@ fn what_is_kept_of_unknown_members_is_bounded() {
     }
     let unknown = Usage::read(&members.to_string()).unwrap().extra.unknown;
     assert_eq!(unknown.len(), 16);
+    // Also if each event of a stream has other ones.
+    let mut all = PartialUsage::default();
+    for at in 0..100 {
+        let told = json!({ "prompt_tokens": 1, format!("m{at}"): at + 1 }).to_string();
+        all.update(PartialUsage::read(&told).unwrap());
+    }
+    assert_eq!(all.usage().unwrap().extra.unknown.len(), 16);
     assert!(unknown.iter().all(|(path, told)| path.len() + told.as_str().unwrap().len() <= 256));
 }
 
@@ -291,6 +298,8 @@ fn the_tier_that_an_answer_names_is_its_own() {
         ),
         (r#""text":""service_tier":"flex"","#, "", None),
         (r#""tools":[{"service_tier":"flex"}],"#, "", None),
+        ("", r#","metadata":{"service_tier":"default"}"#, None),
+        ("", r#","metadata":{"usage":{"prompt_tokens":1},"service_tier":"flex"}"#, None),
         (r#""service_tier":null,"#, "", None),
     ] {
         assert_eq!(
@@ -380,8 +389,8 @@ fn answers() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn the_end_of_an_answer_tells_what_all_of_it_tells(answer in answers()) {
-        if let Some(usage) = read_last_members(answer.as_bytes()) {
-            prop_assert_eq!(usage, read_whole(answer.as_bytes()));
+        if let Some(usage) = usage_at_end(answer.as_bytes()) {
+            prop_assert_eq!(Usage::read(usage), read_whole(answer.as_bytes()));
         }
     }
 }
@@ -394,13 +403,10 @@ fn of_most_answers_only_the_end_is_read() {
         format!("{{{content},{usage}}}"),
         format!("{{\n {content},\n {usage},\n \"service_tier\": \"default\"\n}}\n"),
     ] {
-        let found = read_last_members(answer.as_bytes()).unwrap().unwrap();
+        let found = Usage::read(usage_at_end(answer.as_bytes()).unwrap()).unwrap();
         assert_eq!((found.prompt_tokens, found.completion_tokens), (9, 3), "{usage}");
         // An answer that is truncated, or begins with its usage, is parsed as a whole.
-        assert_eq!(
-            read_last_members(answer.trim_end().strip_suffix('}').unwrap().as_bytes()),
-            None
-        );
+        assert_eq!(usage_at_end(answer.trim_end().strip_suffix('}').unwrap().as_bytes()), None);
     }
-    assert_eq!(read_last_members(format!("{{{usage},{content}}}").as_bytes()), None);
+    assert_eq!(usage_at_end(format!("{{{usage},{content}}}").as_bytes()), None);
 }

@@ -14,7 +14,6 @@ use rerouter_base::money::{dollars, nano_usd};
 use rerouter_base::usage_kind::UsageCountSums;
 use rerouter_captures::capture::record::{CaptureState, Head};
 use rerouter_core::app::App;
-use rerouter_dialect::usage::Usage;
 use rerouter_routing::Routing;
 use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_interval_start};
 

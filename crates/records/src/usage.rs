@@ -99,7 +99,7 @@ pub struct UsageTotals {
     pub cost_usd: Option<f64>,
     /// Requests with usage at an unknown price.
     pub unpriced_requests: u64,
-    /// Requests whose usage has members of unknown meaning.
+    /// Requests that used something of unknown meaning or price, or whose usage cannot be read.
     #[serde(default)]
     pub unknown_usage: u64,
 }

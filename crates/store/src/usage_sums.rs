@@ -53,7 +53,7 @@ sums! {
     unpriced,
     /// Requests that no target answered successfully.
     errors,
-    /// Requests whose usage has members of unknown meaning.
+    /// Requests that used something of unknown meaning or price, or whose usage cannot be read.
     unknown_usage,
     /// Requests that a limit refused.
     refused_limit,

@@ -132,7 +132,7 @@ metrics! {
         /// Tokens used, by kind: `prompt`, `completion`, and what is within them, such as `cached`.
         /// The kind `web_searches` counts searches.
         tokens: IntCounterVec = "tokens_total" ["provider", "model", "kind"];
-        /// Answers whose usage has members of unknown meaning, or something without a price.
+        /// Answers that used something of unknown meaning or price, or whose usage cannot be read.
         usage_unknown: IntCounterVec = "usage_unknown_total" ["provider", "model"];
         /// Cost in US dollars, where prices are known.
         cost: CounterVec = "cost_usd_total" ["provider", "model"];

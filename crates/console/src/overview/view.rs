@@ -151,6 +151,7 @@ pub(super) fn sum_name(order: UsageOrder) -> &'static str {
     match order {
         UsageOrder::Tokens => "tokens",
         UsageOrder::Cost => "cost",
+        UsageOrder::Errors => "failed",
         other => other.as_str(),
     }
 }

@@ -239,8 +239,8 @@ impl TargetChange {
     fn add(&mut self, id: &RequestId, costs: Option<&Costs>, reasons: Vec<Reason>) {
         self.count += 1;
         match costs {
-            Some(Costs { before: Ok(before), after: Ok(after), after_cold: Ok(after_cold) }) => {
-                let (before, after, after_cold) = (*before, *after, *after_cold);
+            Some(Costs { before: Ok(before), after: Ok(after), after_cold: Ok(cold), .. }) => {
+                let (before, after, after_cold) = (*before, *after, *cold);
                 self.cost.add(CostSums { before, after, after_cold });
                 self.priced += 1;
             }
