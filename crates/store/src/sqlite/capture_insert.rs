@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use rusqlite::Transaction;
 
-use super::super::captures::{CaptureLocation, CaptureRow, capture_columns, put_capture};
 use super::super::Result;
+use super::super::captures::{CaptureLocation, CaptureRow, capture_columns, put_capture};
 
 /// Rows of one statement. A statement costs as much as one or two rows. This many rows are inserted
 /// in about a tenth of a millisecond.
