@@ -164,6 +164,16 @@ impl Error {
         Error { field: Some(field.into()), ..Error::new(Kind::InvalidRequest, detail) }
     }
 
+    /// 403 for a caller who may not do this.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Error::new(Kind::Forbidden, detail)
+    }
+
+    /// 409 because of the present state of an object.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Error::new(Kind::Conflict, detail)
+    }
+
     /// 404 for an object that does not exist or belongs to another caller. Both look alike.
     pub fn not_found(what: &str) -> Self {
         Error::new(Kind::NotFound, format!("No such {what}."))

@@ -134,10 +134,12 @@ pub(super) struct Column<T>(
     pub(super) fn(&T) -> Markup,
 );
 
-/// A table in its own region, which scrolls sideways if the table is wide.
-pub(super) fn table(label: &str, headings: &[&str], rows: &Markup) -> Markup {
-    let headings = html! { @for heading in headings { th scope="col" { (heading) } } };
-    scrolled(label, &headings, rows)
+/// Headings of columns with text, and then of columns with numbers.
+pub(super) fn headings(texts: &[&str], numbers: &[&str]) -> Markup {
+    html! {
+        @for heading in texts { th scope="col" { (heading) } }
+        @for heading in numbers { th.num scope="col" { (heading) } }
+    }
 }
 
 /// As [`table`], of these columns.
@@ -157,7 +159,7 @@ pub(super) fn table_of<'a, T: 'a>(
             class => td class=(class) { (cell(row)) },
         } } }
     };
-    scrolled(label, &headings, &html! { @for row in rows { tr { (cells(row)) } } })
+    table(label, "", &headings, &html! { @for row in rows { tr { (cells(row)) } } })
 }
 
 /// As [`table_of`], or a text and a hint if there are no rows.
@@ -173,10 +175,12 @@ pub(super) fn list<'a, T>(
     }
 }
 
-fn scrolled(label: &str, headings: &Markup, rows: &Markup) -> Markup {
+/// A table in its own region, which scrolls sideways if the table is wide. `class` is a further
+/// class of it, or empty.
+pub(super) fn table(label: &str, class: &str, headings: &Markup, rows: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) {
-            table.table {
+            table class={ "table" @if !class.is_empty() { " " (class) } } {
                 thead { tr { (headings) } }
                 tbody { (rows) }
             }

@@ -1,33 +1,20 @@
 //! Secrets in records.
 
-use std::borrow::Cow;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use rerouter_base::secret::Secret;
 
 /// A secret that its record shows, in JSON only: `Debug` has nothing of it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct ShownSecret(pub Secret);
+#[schemars(inline, description = "")]
+pub struct ShownSecret(
+    #[serde(serialize_with = "shown")]
+    #[schemars(with = "String")]
+    pub Secret,
+);
 
-impl Serialize for ShownSecret {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.expose())
-    }
-}
-
-impl JsonSchema for ShownSecret {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ShownSecret".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string" })
-    }
+fn shown<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose())
 }

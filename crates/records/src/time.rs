@@ -1,17 +1,19 @@
 //! Times in records.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use jiff::Timestamp;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use rerouter_base::clock::rfc3339;
 
 /// A time in UTC, in RFC 3339 with microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(into = "String", try_from = "String")]
+#[schemars(inline, description = "", extend("format" = "date-time"))]
 pub struct Time(pub Timestamp);
 
 impl fmt::Display for Time {
@@ -48,19 +50,5 @@ impl Time {
         let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"-:.+TtZz".contains(&byte));
         let at = text.parse::<Timestamp>().ok().filter(|_| plain)?;
         Timestamp::from_microsecond(at.as_microsecond()).ok().map(Time)
-    }
-}
-
-impl JsonSchema for Time {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Time".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "format": "date-time" })
     }
 }

@@ -17,23 +17,14 @@ use rerouter_base::id::{AuditId, Random, RequestId};
 
 macro_rules! actions {
     ($($name:ident $word:literal $meaning:literal;)*) => {
-        /// What an audit row says was done.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-        #[schemars(inline)]
-        pub enum Action {
-            $(#[doc = $meaning] #[serde(rename = $word)] $name,)*
+        rerouter_base::words! {
+            /// What an audit row says was done.
+            pub enum Action {
+                $(#[doc = $meaning] $name = $word,)*
+            }
         }
 
         impl Action {
-            pub const ALL: &[Action] = &[$(Action::$name,)*];
-
-            /// Its name in rows and filters.
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Action::$name => $word,)*
-                }
-            }
-
             /// Its description in the OpenAPI document.
             pub fn meaning(self) -> &'static str {
                 match self {
@@ -89,13 +80,6 @@ actions! {
         "A capture is deleted, by its owner or an admin; the row is written before.";
     CaptureErase "capture.erase"
         "Captures are deleted by a filter, which is the target; the row is written before.";
-}
-
-impl Action {
-    /// Returns the action with this name.
-    pub fn parse(word: &str) -> Option<Self> {
-        Action::ALL.iter().copied().find(|action| action.as_str() == word)
-    }
 }
 
 /// The object of an action.

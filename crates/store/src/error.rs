@@ -7,7 +7,7 @@ use rerouter_base::blocking::BlockingError;
 use rerouter_base::error::{Error, Kind};
 
 /// What the store returns.
-pub(crate) type Result<T, E = StoreError> = std::result::Result<T, E>;
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// A refusal or failure of the store.
 #[derive(Debug, thiserror::Error)]
@@ -103,16 +103,15 @@ impl From<std::io::Error> for StoreError {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Conflict => Error::new(Kind::Conflict, "It exists already."),
+            StoreError::Conflict => Error::conflict("It exists already."),
             StoreError::LimitReached => Error::new(
                 Kind::KeyLimitReached,
                 "The owner has as many live keys as one may have; revoke some.",
             ),
             StoreError::KeyRevoked => Error::new(Kind::KeyRevoked, "The key is revoked."),
-            StoreError::KeyExpired => Error::new(Kind::Conflict, "The key has expired."),
-            StoreError::Stale => Error::new(Kind::Conflict, "It was changed meanwhile."),
-            StoreError::LastAdmin => Error::new(
-                Kind::Conflict,
+            StoreError::KeyExpired => Error::conflict("The key has expired."),
+            StoreError::Stale => Error::conflict("It was changed meanwhile."),
+            StoreError::LastAdmin => Error::conflict(
                 "This is the last admin; make another one first, or do it by ADMIN_API_KEY.",
             ),
             StoreError::NotFound => Error::not_found("object"),

@@ -301,9 +301,7 @@ impl Auth {
         };
         match unchanged {
             true => Ok(()),
-            false => {
-                Err(Error::new(Kind::Forbidden, "Your permissions changed during this request."))
-            }
+            false => Err(Error::forbidden("Your permissions changed during this request.")),
         }
     }
 

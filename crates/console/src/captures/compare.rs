@@ -9,7 +9,7 @@ use super::text::size;
 use super::values::visible;
 use crate::call::PageCall;
 use crate::layout::Tab;
-use crate::pieces::{badge, count, duration_ms, id_link, money};
+use crate::pieces::{badge, count, duration_ms, id_link, money, table};
 use rerouter_base::blocking::blocking;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
@@ -30,21 +30,14 @@ fn shown(Comparison { a, b, fields }: &Comparison) -> Markup {
     let is_long = |field: &&ComparedField| matches!(&*field.field, "text" | "tool_calls");
     let find = |name: &str| fields.iter().find(|field| field.field == name);
     html! {
-        div.scroll tabindex="0" role="region" aria-label="Fields" {
-            table.table.cap-compare {
-                thead {
-                    tr {
-                        th scope="col" { "Field" }
-                        th scope="col" { "A: " (id_link(&address(a, ""), a)) }
-                        th scope="col" { "B: " (id_link(&address(b, ""), b)) }
-                        th scope="col" { "Difference" }
-                    }
-                }
-                tbody {
-                    @for field in fields.iter().filter(|field| !is_long(field)) { (row(field)) }
-                }
-            }
-        }
+        (table("Fields", "cap-compare", &html! {
+            th scope="col" { "Field" }
+            th scope="col" { "A: " (id_link(&address(a, ""), a)) }
+            th scope="col" { "B: " (id_link(&address(b, ""), b)) }
+            th scope="col" { "Difference" }
+        }, &html! {
+            @for field in fields.iter().filter(|field| !is_long(field)) { (row(field)) }
+        }))
         (long("Text", find("text"), DiffUnit::Words))
         (long("Tool calls", find("tool_calls"), DiffUnit::Lines))
     }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::values::{pretty, reason, target, visible};
-use crate::pieces::{badge, code, table};
+use crate::pieces::{badge, code, headings, table};
 use rerouter_records::explanation::{ExplainedRule, ExplainedTarget};
 use rerouter_records::replay::{CaptureRecord, DecisionRecord};
 
@@ -33,7 +33,7 @@ pub(super) fn decision(capture: &CaptureRecord) -> Markup {
         (targets(&told.targets, capture.base.status))
         @if let Some(rules) = told.rules.as_deref().filter(|rules| !rules.is_empty()) {
             h3 { "Rules" }
-            (table("Rules", &["Rule", "Condition", "Here", "Leads to"],
+            (table("Rules", "", &headings(&["Rule", "Condition", "Here", "Leads to"], &[]),
                 &html! { @for rule in rules { (rule_row(rule)) } }))
         }
         @if !told.otherwise.is_empty() {
@@ -90,40 +90,31 @@ fn passed_over(DecisionRecord { decision, .. }: &DecisionRecord, first: &str) ->
 
 /// `status` is the HTTP status of the answer.
 fn targets(targets: &[ExplainedTarget], status: u16) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label="Targets" {
-            table.table {
-                thead {
-                    tr {
-                        th.num scope="col" { "Place" }
-                        th scope="col" { "Target" }
-                        th scope="col" { "Outcome" }
-                        th scope="col" { "Why" }
+    let titles = html! {
+        th.num scope="col" { "Place" }
+        (headings(&["Target", "Outcome", "Why"], &[]))
+    };
+    let rows = html! {
+        @for target in targets {
+            tr {
+                td.num {
+                    @match target.place {
+                        Some(place) => (place),
+                        None => "–",
                     }
                 }
-                tbody {
-                    @for target in targets {
-                        tr {
-                            td.num {
-                                @match target.place {
-                                    Some(place) => (place),
-                                    None => "–",
-                                }
-                            }
-                            th scope="row" { (visible(&target.target)) }
-                            td { (target_outcome(&target.outcome, status)) }
-                            td {
-                                (visible(&target.detail))
-                                @if let Some(measure) = &target.measure {
-                                    " " span.muted { (visible(measure)) }
-                                }
-                            }
-                        }
+                th scope="row" { (visible(&target.target)) }
+                td { (target_outcome(&target.outcome, status)) }
+                td {
+                    (visible(&target.detail))
+                    @if let Some(measure) = &target.measure {
+                        " " span.muted { (visible(measure)) }
                     }
                 }
             }
         }
-    }
+    };
+    table("Targets", "", &titles, &rows)
 }
 
 fn target_outcome(outcome: &str, status: u16) -> Markup {

@@ -7,7 +7,7 @@ use super::values::{cost, outcome, reason, served, span, target, visible};
 use super::{address, compared};
 use crate::call::PageCall;
 use crate::layout::Tab;
-use crate::pieces::{badge, count, empty, id_link, notice, pager, time};
+use crate::pieces::{badge, count, empty, headings, id_link, notice, pager, time};
 use rerouter_base::error::Result;
 use rerouter_core::api::ApiResult;
 use rerouter_records::replay::{Replay, ReplayBase, ReplayList};
@@ -96,12 +96,8 @@ fn rows(filters: &ListFilters, found: &ReplayList) -> Markup {
             table.table.cap-table {
                 thead {
                     tr {
-                        @for column in ["Time", "Outcome", "Model → target"] {
-                            th scope="col" { (column) }
-                        }
-                        @for column in ["Tokens", "Cost", "First token", "Total", "Tries"] {
-                            th.num scope="col" { (column) }
-                        }
+                        (headings(&["Time", "Outcome", "Model → target"],
+                            &["Tokens", "Cost", "First token", "Total", "Tries"]))
                         @if !compare.is_empty() { th scope="col" { "Compare" } }
                     }
                 }

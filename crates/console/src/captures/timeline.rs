@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::values::{outcome, target, visible};
-use crate::pieces::{badge, duration_ms};
+use crate::pieces::{badge, duration_ms, table};
 use rerouter_records::replay::CaptureRecord;
 
 /// Width of a whole bar in SVG units.
@@ -66,52 +66,45 @@ pub(super) fn timeline(capture: &CaptureRecord) -> Markup {
     let end = steps.last().map_or(0.0, |last| last.to);
     let total = (latency.total_ms as f64).max(end);
     let first = latency.ttft_ms.map(|ms| ms as f64);
-    html! {
-        div.scroll tabindex="0" role="region" aria-label="Steps" {
-            table.table.cap-timeline {
-                thead {
-                    tr {
-                        th scope="col" { "Step" }
-                        th.cap-bar scope="col" { "When" }
-                        th.num scope="col" { "Took" }
-                        th scope="col" { "Outcome" }
+    let headings = html! {
+        th scope="col" { "Step" }
+        th.cap-bar scope="col" { "When" }
+        th.num scope="col" { "Took" }
+        th scope="col" { "Outcome" }
+    };
+    let rows = html! {
+        @for step in &steps {
+            tr {
+                th scope="row" { (step.name) }
+                td { (bar(step, total)) }
+                td.num { (duration_ms(step.to - step.from)) }
+                td {
+                    @match step.kind {
+                        "ok" => { (badge("ok", "answered")) " " }
+                        "warn" => { (badge("warn", "answered with an error")) " " }
+                        "bad" => { (badge("bad", "failed")) " " }
+                        _ => {}
                     }
-                }
-                tbody {
-                    @for step in &steps {
-                        tr {
-                            th scope="row" { (step.name) }
-                            td { (bar(step, total)) }
-                            td.num { (duration_ms(step.to - step.from)) }
-                            td {
-                                @match step.kind {
-                                    "ok" => { (badge("ok", "answered")) " " }
-                                    "warn" => { (badge("warn", "answered with an error")) " " }
-                                    "bad" => { (badge("bad", "failed")) " " }
-                                    _ => {}
-                                }
-                                (step.said)
-                            }
-                        }
-                    }
-                    @if let Some(first) = first {
-                        tr {
-                            th scope="row" { "First token" }
-                            td { (mark(first, total)) }
-                            td.num { (duration_ms(first)) }
-                            td.muted { "since the request began" }
-                        }
-                    }
-                    tr {
-                        th scope="row" { "End" }
-                        td { (mark(total, total)) }
-                        td.num { (duration_ms(latency.total_ms as f64)) }
-                        td { (outcome(&capture.base)) }
-                    }
+                    (step.said)
                 }
             }
         }
-    }
+        @if let Some(first) = first {
+            tr {
+                th scope="row" { "First token" }
+                td { (mark(first, total)) }
+                td.num { (duration_ms(first)) }
+                td.muted { "since the request began" }
+            }
+        }
+        tr {
+            th scope="row" { "End" }
+            td { (mark(total, total)) }
+            td.num { (duration_ms(latency.total_ms as f64)) }
+            td { (outcome(&capture.base)) }
+        }
+    };
+    table("Steps", "cap-timeline", &headings, &rows)
 }
 
 /// The position of a time on a bar, in SVG units.

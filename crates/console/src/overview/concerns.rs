@@ -43,8 +43,8 @@ impl Concerns {
         let soon = format!("expires_before={}", now.checked_add(EXPIRES).unwrap_or(now));
         let long = now.checked_sub(UNUSED).unwrap_or(Timestamp::UNIX_EPOCH);
         let (unused, short) = (format!("unused_since={long}"), format!("budget_used={BUDGET}"));
-        let hour = View::hour();
-        let usage = hour.usage(&Range::Hour.times(now), Range::Hour.interval());
+        let hour = View { range: Range::Hour, ..View::default() };
+        let usage = hour.usage(&hour.range.times(now), hour.range.interval());
         let (of_router, of_pin, unused, short, usage) = futures::join!(
             keys("/v1/router/keys", &soon),
             keys("/v1/apikeys", &soon),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use maud::{Markup, html};
 
 use crate::call::PageCall;
-use crate::pieces::{badge, breaker_hint, count, id_link, some, time};
+use crate::pieces::{badge, breaker_hint, count, headings, id_link, some, table, time};
 use rerouter_base::error::{Kind, Result};
 use rerouter_base::url::encode;
 use rerouter_records::gateway::{GatewayRecord, GatewayState};
@@ -140,23 +140,12 @@ fn gateway(status: &GatewayStatus, gateways: &[GatewayRecord]) -> Markup {
 }
 
 fn targets(present: &Present) -> Markup {
+    let numbers = ["Under way", "Last minute", "Failed of these"];
+    let headings = headings(&["Target", "State"], &numbers);
     html! {
-        div.scroll tabindex="0" role="region" aria-label="State of targets" {
-            table.table {
-                thead {
-                    tr {
-                        th scope="col" { "Target" }
-                        th scope="col" { "State" }
-                        @for column in ["Under way", "Last minute", "Failed of these"] {
-                            th.num scope="col" { (column) }
-                        }
-                    }
-                }
-                tbody {
-                    @for (provider, target) in present.targets() { (line(provider, target)) }
-                }
-            }
-        }
+        (table("State of targets", "", &headings, &html! {
+            @for (provider, target) in present.targets() { (line(provider, target)) }
+        }))
         p.hint { "As this gateway sees them." }
         (breaker_hint())
     }

@@ -9,7 +9,7 @@ use super::traffic::{ALL_LISTED, Steps, Traffic};
 use super::view::{Dimension, Range, View, sum_name, sum_of};
 use crate::links::with_query;
 use crate::pieces::{
-    Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, field, money,
+    Chart, ChartSeries, bar_chart, chart, count, duration_ms, empty, field, headings, money, table,
 };
 use rerouter_base::usage_kind::UsageCounts;
 use rerouter_records::UsageOrder;
@@ -236,6 +236,10 @@ fn parts(traffic: &Traffic, by: Dimension, of: SumOf) -> Vec<ChartSeries> {
     parts
 }
 
+/// Headings of the numbers in the table of the largest values.
+const NUMBERS: [&str; 8] =
+    ["Requests", "Failed", "Refused", "Median", "95 % below", "First token", "Tokens", "Cost"];
+
 /// The table of the largest values, by the order of the view.
 fn largest(traffic: &Traffic, view: &View) -> Markup {
     let order = view.order();
@@ -250,25 +254,10 @@ fn largest(traffic: &Traffic, view: &View) -> Markup {
                 (tab(&to, sum_name(by), by == order))
             }
         }
-        div.scroll tabindex="0" role="region" aria-label=(title) {
-            table.table.overview-largest {
-                thead {
-                    tr {
-                        th scope="col" { (view.by.as_str()) }
-                        @for column in
-                            ["Requests", "Failed", "Refused", "Median", "95 % below", "First token",
-                                "Tokens", "Cost"]
-                        {
-                            th.num scope="col" { (column) }
-                        }
-                        th scope="col" { span.visually-hidden { "Captures" } }
-                    }
-                }
-                tbody {
-                    @for row in &traffic.largest { (line(traffic, view, row, most)) }
-                }
-            }
-        }
+        (table(&title, "overview-largest", &html! {
+            (headings(&[view.by.as_str()], &NUMBERS))
+            th scope="col" { span.visually-hidden { "Captures" } }
+        }, &html! { @for row in &traffic.largest { (line(traffic, view, row, most)) } }))
         @if view.all && traffic.has_more {
             p.muted { "These are the " (count(ALL_LISTED as u64)) " largest." }
         } @else if view.all || traffic.has_more {

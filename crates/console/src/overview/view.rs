@@ -10,9 +10,10 @@ use rerouter_records::UsageOrder;
 use rerouter_records::usage::UsageRecord;
 
 /// A span of time up to now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Range {
     Hour,
+    #[default]
     Day,
     Week,
     Month,
@@ -77,8 +78,9 @@ impl Range {
 }
 
 /// What traffic is grouped by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Dimension {
+    #[default]
     Recipe,
     Target,
     Key,
@@ -157,7 +159,7 @@ pub(super) fn sum_name(order: UsageOrder) -> &'static str {
 }
 
 /// The traffic that the page shows, from its query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) range: Range,
     pub(super) by: Dimension,
@@ -172,26 +174,14 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The last hour by recipe.
-    pub(super) fn hour() -> Self {
-        View {
-            range: Range::Hour,
-            by: Dimension::Recipe,
-            label: String::new(),
-            order: None,
-            all: false,
-            only: None,
-        }
-    }
-
     pub(super) fn read(call: &PageCall<'_>) -> Result<View> {
         let filters = Dimension::ALL.into_iter().filter(|dimension| dimension.has_filter());
         let only = filters.into_iter().find_map(|dimension| {
             Some((dimension, call.query(dimension.as_str()).filter(|value| !value.is_empty())?))
         });
         Ok(View {
-            range: word(call, "range", &Range::ALL, Range::as_str)?.unwrap_or(Range::Day),
-            by: word(call, "by", &Dimension::ALL, Dimension::as_str)?.unwrap_or(Dimension::Recipe),
+            range: word(call, "range", &Range::ALL, Range::as_str)?.unwrap_or_default(),
+            by: word(call, "by", &Dimension::ALL, Dimension::as_str)?.unwrap_or_default(),
             label: call.query("label").unwrap_or_default(),
             order: word(call, "order", &UsageOrder::ALL, UsageOrder::as_str)?,
             all: word(call, "rows", &["all"], |all| all)?.is_some(),

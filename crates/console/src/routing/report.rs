@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::flow::{self, NONE, TargetFlows, label_of};
 use super::shares::percent;
-use crate::pieces;
+use crate::pieces::{self, headings};
 use rerouter_base::url::encode;
 use rerouter_records::evaluation::{ChangeRecord, CostRecord, EvaluationRecord, Lack};
 
@@ -159,9 +159,7 @@ fn shift(report: &EvaluationRecord) -> Markup {
         div.scroll tabindex="0" role="group" aria-label="First choices" {
             table.table {
                 thead { tr {
-                    th scope="col" { "First choice" }
-                    th.num scope="col" { "With the live document" }
-                    th.num scope="col" { "With yours" }
+                    (headings(&["First choice"], &["With the live document", "With yours"]))
                 } }
                 tbody {
                     @for row in report.shift.iter().take(ROWS) { tr {
@@ -185,9 +183,8 @@ fn changes(report: &EvaluationRecord) -> Markup {
             div.scroll tabindex="0" role="group" aria-label="Changed requests" {
                 table.table {
                     thead { tr {
-                        th scope="col" { "From" } th scope="col" { "To" }
-                        th.num scope="col" { "Requests" } th.num scope="col" { "Cost" }
-                        th scope="col" { "Why" } th scope="col" { "Look at" }
+                        (headings(&["From", "To"], &["Requests", "Cost"]))
+                        (headings(&["Why", "Look at"], &[]))
                     } }
                     tbody { @for change in changes.iter().take(ROWS) { (changed(change)) } }
                 }

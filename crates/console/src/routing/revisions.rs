@@ -27,6 +27,8 @@ use rerouter_records::routing::ListedRevision;
 /// the gate.
 const CHANGE_SECONDS: i64 = 600;
 
+const HEADINGS: [&str; 7] = ["From", "To", "Revision", "Went live", "First made", "By", "Actions"];
+
 /// `GET /console/routing/revisions`. With `a` and `b`, it redirects to their difference.
 pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
     if let (Some(a), Some(b)) = (call.query("a"), call.query("b")) {
@@ -47,11 +49,7 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
         form #rt-compare method="get" action="/console/routing/revisions" {}
         div.scroll tabindex="0" role="group" aria-label="Revisions" {
             table.table {
-                thead { tr {
-                    th scope="col" { "From" } th scope="col" { "To" } th scope="col" { "Revision" }
-                    th scope="col" { "Went live" } th scope="col" { "First made" }
-                    th scope="col" { "By" } th scope="col" { "Actions" }
-                } }
+                thead { tr { (pieces::headings(&HEADINGS, &[])) } }
                 tbody {
                     @for (at, row) in rows.iter().enumerate() { (listed(row, at, &authors, &live)) }
                 }

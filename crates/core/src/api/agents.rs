@@ -46,9 +46,7 @@ pub(super) async fn create(call: Call<'_>, new: NewAgent) -> Result<Answer<Agent
     let store = call.noting(Action::AgentCreate, "agent", agent.id.as_str());
     let committed = store.create_agent(agent).await.map_err(|error| match error {
         StoreError::Conflict => name_taken(),
-        StoreError::LimitReached => {
-            Error::new(Kind::Conflict, "The maximum number of agents is reached.")
-        }
+        StoreError::LimitReached => Error::conflict("The maximum number of agents is reached."),
         other => other.into(),
     })?;
     let path = format!("/v1/agents/{}", record.id);
@@ -102,7 +100,7 @@ pub(super) async fn patch(
             Err(other) => return Err(other.into()),
         }
     }
-    Err(Error::new(Kind::Conflict, "The agent changed repeatedly during this request; retry."))
+    Err(Error::conflict("The agent changed repeatedly during this request; retry."))
 }
 
 /// `DELETE /v1/agents/{id or name}`
@@ -132,7 +130,7 @@ fn tagged(answer: Answer<AgentRecord>, etag: &str) -> Result<Answer<AgentRecord>
 }
 
 fn name_taken() -> Error {
-    Error::new(Kind::Conflict, "An agent with this name already exists.")
+    Error::conflict("An agent with this name already exists.")
 }
 
 /// Checks that an agent's model is an alias. If the document loses the alias later, requests to the

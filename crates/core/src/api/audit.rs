@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn every_word_is_read_back() {
         for action in Action::ALL {
-            assert_eq!(Action::parse(action.as_str()), Some(*action));
+            assert_eq!(Action::parse(action.as_str()), Some(action));
             assert!(action.meaning().ends_with('.'), "{}", action.as_str());
         }
         assert_eq!(Action::parse("key.creat"), None);

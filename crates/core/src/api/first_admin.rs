@@ -8,7 +8,7 @@ use super::pin::{check_new_password, normal_email, of_new_user};
 use super::route::{ApiRequest, ApiResult};
 use crate::app::App;
 use rerouter_access::auth::Principal;
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::id::UserId;
 use rerouter_base::secret::Secret;
 use rerouter_records::account::{Login, Registered, User};
@@ -25,8 +25,7 @@ pub fn check(app: &App, token: &str) -> Result<()> {
     if app.first_admin.takes(&digest, app.clock.now()) && is_needed(app) {
         return Ok(());
     }
-    Err(Error::new(
-        Kind::Forbidden,
+    Err(Error::forbidden(
         "This link has expired or was used. If there is an admin, sign in. Else restart the \
          gateway: that makes a new link.",
     ))
@@ -61,7 +60,7 @@ pub async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiResult {
         let _none = std::fs::remove_file(app.server.data_dir.join("first-admin"));
     }
     let committed = committed.map_err(|error| match error {
-        StoreError::Stale => Error::new(Kind::Conflict, "There is an admin already: sign in."),
+        StoreError::Stale => Error::conflict("There is an admin already: sign in."),
         other => of_new_user(other),
     })?;
     call.commit(&committed, body).await?.respond(201)

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::call::{Answer, Call};
 use crate::app::App;
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_records::gateway::{GatewayObject, GatewayRecord, GatewayState};
 use rerouter_records::page::Page;
 use rerouter_store::{Action, GatewayRow};
@@ -27,7 +27,7 @@ pub(super) async fn forget(call: Call<'_>) -> Result<Answer<()>> {
     let (app, id) = (call.app, call.id());
     let rows = app.store.gateways().await?;
     let row = rows.iter().find(|row| row.id == id).ok_or_else(|| Error::not_found("gateway"))?;
-    let conflict = |why| Err(Error::new(Kind::Conflict, why).retry_after(lease(app, row)));
+    let conflict = |why| Err(Error::conflict(why).retry_after(lease(app, row)));
     // The gateway may answer from its tables until its lease is over.
     if !row.serves_stale {
         return conflict("This gateway leaves the list by itself when its lease is over.");

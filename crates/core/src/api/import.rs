@@ -28,10 +28,7 @@ pub(super) async fn post(call: Call<'_>, query: ImportQuery) -> Result<Answer<Im
     let owner = query.owner.map(|owner| known_user(app, &owner)).transpose()?;
     let settings = &app.server.capture;
     if !settings.enabled {
-        return Err(Error::new(
-            Kind::Conflict,
-            "Captures are disabled: `capture.enabled` is false.",
-        ));
+        return Err(Error::conflict("Captures are disabled: `capture.enabled` is false."));
     }
     let _one = app.imports.try_acquire().map_err(|_| {
         Error::new(Kind::RateLimited, "Another import is running. Retry later.")

@@ -3,7 +3,7 @@
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_access::limits::{self, LimitPermit};
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::interface::Interface;
 use rerouter_records::patch::{MergePatch, Patch};
 use rerouter_store::Limits;
@@ -64,10 +64,9 @@ pub(super) fn narrow(mut limits: Limits, outer: Option<&Limits>) -> Result<Limit
     limits.inherit(outer);
     match limits.beyond(outer) {
         None => Ok(limits),
-        Some(name) => Err(Error::new(
-            Kind::Forbidden,
-            format!("The limit {name} may not be wider than that of the creator."),
-        )
+        Some(name) => Err(Error::forbidden(format!(
+            "The limit {name} may not be wider than that of the creator."
+        ))
         .at(format!("limits.{name}"))),
     }
 }

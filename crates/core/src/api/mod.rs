@@ -112,9 +112,9 @@ pub fn may_call(route: &Route, who: &Principal) -> Result<()> {
         }
         Policy::Scope(scope) => who.require(scope),
         Policy::Session if !matches!(who, Principal::User { via: Credential::Session(_), .. }) => {
-            Err(Error::new(Kind::Forbidden, "This call needs a session, not a key."))
+            Err(Error::forbidden("This call needs a session, not a key."))
         }
-        Policy::Admin if !who.is_admin() => Err(Error::new(Kind::Forbidden, "This is for admins.")),
+        Policy::Admin if !who.is_admin() => Err(Error::forbidden("This is for admins.")),
         _ => Ok(()),
     }
 }

@@ -10,7 +10,7 @@ use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_access::nodes::{Heartbeat, HeartbeatRefusal, NodeLoad};
 use rerouter_base::bounds;
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::id::NodeId;
 use rerouter_records::ShownSecret;
 pub use rerouter_records::node::NODE_MODELS;
@@ -106,10 +106,10 @@ pub(super) async fn heartbeat(call: Call<'_>, told: NodeHeartbeat) -> Result<Ans
     }
     let report = Heartbeat { epoch, signed_s, seq, status, load: NodeLoad { running, queued } };
     app.nodes.report(id, report, call.now()).map_err(|untaken| match untaken {
-        HeartbeatRefusal::Seq => Error::new(Kind::Conflict, SEQ),
+        HeartbeatRefusal::Seq => Error::conflict(SEQ),
         HeartbeatRefusal::Epoch => gone(StoreError::Conflict),
         HeartbeatRefusal::Unregistered => {
-            Error::new(Kind::Conflict, "The node is not registered. Register first.")
+            Error::conflict("The node is not registered. Register first.")
         }
     })?;
     let before = row.registration.as_ref();
@@ -122,7 +122,7 @@ pub(super) async fn heartbeat(call: Call<'_>, told: NodeHeartbeat) -> Result<Ans
         queued,
     };
     if !tell_others(app, report).await {
-        return Err(Error::new(Kind::Conflict, SEQ));
+        return Err(Error::conflict(SEQ));
     }
     if let (Some(models), Some(before)) = (models, before)
         && models != before.models
@@ -205,7 +205,7 @@ fn gone(error: StoreError) -> Error {
     match error {
         StoreError::NotFound => Error::not_found("node"),
         StoreError::Conflict => {
-            Error::new(Kind::Conflict, "The node has registered again during this request.")
+            Error::conflict("The node has registered again during this request.")
         }
         other => other.into(),
     }
@@ -252,9 +252,6 @@ fn within_enrolment(row: &NodeRow, models: &[NodeModel]) -> Result<()> {
     let outside =
         models.iter().find(|model| !row.models.iter().any(|pattern| covers(pattern, &model.id)));
     outside.map_or(Ok(()), |model| {
-        Err(Error::new(
-            Kind::Forbidden,
-            format!("The node is not enrolled for the model `{}`.", model.id),
-        ))
+        Err(Error::forbidden(format!("The node is not enrolled for the model `{}`.", model.id)))
     })
 }

@@ -7,7 +7,7 @@ use super::route::ClientOrigin;
 use crate::app::App;
 use crate::config::{Egress, EgressPeer, EgressRefusal};
 use rerouter_base::bounds;
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_routing::BaseUrl;
 use rerouter_store::NodeRow;
 
@@ -21,7 +21,7 @@ pub(super) async fn may_serve_at(
     base: &BaseUrl,
     client: &ClientOrigin,
 ) -> Result<()> {
-    let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
+    let refuse = |detail: &str| Err(Error::forbidden(detail));
     match &row.endpoint {
         Some(endpoint) if nodes::place(endpoint)? != *base => {
             return refuse("The node is enrolled with another endpoint.");
@@ -52,7 +52,7 @@ pub(super) async fn may_serve_at(
 
 /// Checks that a node without an enrolled endpoint registers from the address of its endpoint.
 fn from_there(app: &App, base: &BaseUrl, client: &ClientOrigin) -> Result<()> {
-    let refuse = |detail: &str| Err(Error::new(Kind::Forbidden, detail));
+    let refuse = |detail: &str| Err(Error::forbidden(detail));
     let from = client.address.filter(|_| client.proven).map(|from| from.to_canonical());
     let Some(from) = from else {
         return refuse(

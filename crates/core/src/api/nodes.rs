@@ -8,7 +8,7 @@ use super::call::{Answer, Call};
 use super::page;
 use crate::app::App;
 use rerouter_access::nodes::NodeSnapshot;
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::id::NodeId;
 use rerouter_base::secret::{Secret, token};
 use rerouter_records::ShownSecret;
@@ -51,10 +51,8 @@ pub(super) async fn create(call: Call<'_>, new: NewNode) -> Result<Answer<NodeWi
     };
     let store = call.noting(Action::NodeCreate, "node", id.as_str());
     let committed = store.create_node(node).await.map_err(|error| match error {
-        StoreError::Conflict => Error::new(Kind::Conflict, "A node with this name already exists."),
-        StoreError::LimitReached => {
-            Error::new(Kind::Conflict, "The maximum number of nodes is reached.")
-        }
+        StoreError::Conflict => Error::conflict("A node with this name already exists."),
+        StoreError::LimitReached => Error::conflict("The maximum number of nodes is reached."),
         other => other.into(),
     })?;
     let made = with_secret(app, &id, &secret)?;
@@ -95,7 +93,7 @@ pub(super) async fn rotate(call: Call<'_>, _: NoBody) -> Result<Answer<NodeWithS
     };
     let store = call.noting(Action::NodeRotate, "node", old.id.as_str());
     let committed = store.rotate_node(next).await.map_err(|error| match error {
-        StoreError::Conflict => Error::new(Kind::Conflict, "Another rotation came first."),
+        StoreError::Conflict => Error::conflict("Another rotation came first."),
         StoreError::NotFound => Error::not_found("node"),
         other => other.into(),
     })?;

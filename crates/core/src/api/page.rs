@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::id::UserId;
 use rerouter_base::url::decode;
 use rerouter_records::read::read_query;
@@ -50,7 +50,7 @@ pub(super) fn within(owner: Option<&str>, reach: Reach, what: &str) -> Result<Re
         (Some(owner), Some(own)) if owner == own.as_str() => Ok(reach),
         (Some(_), Some(_)) => {
             let detail = format!("Only an admin may list {what} of other users.");
-            Err(Error::new(Kind::Forbidden, detail).at("owner"))
+            Err(Error::forbidden(detail).at("owner"))
         }
     }
 }

@@ -182,9 +182,7 @@ pub(super) async fn password(call: Call<'_>, asked: PasswordChange) -> Result<An
         .change_password(&user.id, user.password.clone(), hash, session)
         .await
         .map_err(|error| match error {
-            StoreError::Conflict => {
-                Error::new(Kind::Conflict, "The password changed during this request.")
-            }
+            StoreError::Conflict => Error::conflict("The password changed during this request."),
             other => other.into(),
         })?;
     call.commit(&committed, ()).await
@@ -220,7 +218,7 @@ pub(super) async fn me(call: Call<'_>) -> Result<Answer<User>> {
 fn logged_in(who: &Principal) -> Result<(&UserRow, &SessionId)> {
     match who {
         Principal::User { user, via: Credential::Session(session) } => Ok((user, session)),
-        _ => Err(Error::new(Kind::Forbidden, "This call needs a session, not a key.")),
+        _ => Err(Error::forbidden("This call needs a session, not a key.")),
     }
 }
 
@@ -261,16 +259,14 @@ fn check_shown_password(field: &str, password: &Secret) -> Result<()> {
 }
 
 pub(super) fn email_is_taken() -> Error {
-    Error::new(Kind::Conflict, "This e-mail is already registered.")
+    Error::conflict("This e-mail is already registered.")
 }
 
 /// The error of a user's creation that failed in the store.
 pub(super) fn of_new_user(error: StoreError) -> Error {
     match error {
         StoreError::Conflict => email_is_taken(),
-        StoreError::Stale => {
-            Error::new(Kind::Forbidden, "Your permissions changed during this request.")
-        }
+        StoreError::Stale => Error::forbidden("Your permissions changed during this request."),
         other => other.into(),
     }
 }

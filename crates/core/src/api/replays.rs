@@ -136,7 +136,7 @@ pub(super) async fn erase(call: Call<'_>, query: ErasureQuery) -> Result<Answer<
         Some(user) if who.is_admin() => Reach::Owner(user),
         Some(_) => {
             let why = "Only an admin deletes captures by `user`. Name `key` or `until`.";
-            return Err(Error::new(Kind::Forbidden, why).at("user"));
+            return Err(Error::forbidden(why).at("user"));
         }
     };
     let filter = CaptureFilter {

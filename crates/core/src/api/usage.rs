@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use super::call::{Answer, Call};
 use rerouter_access::limits::day;
 use rerouter_base::clock::rfc3339;
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_base::money::{dollars, nano_usd};
@@ -96,7 +96,7 @@ pub(super) async fn settle(call: Call<'_>, body: Settlement) -> Result<Answer<()
     let store = call.noting(Action::UsageSettle, kind, &subject);
     if !store.settle_lost((subject, number), nano_usd(spent_usd)).await? {
         let why = "Dead processes held less than spent_usd of this budget in this period.";
-        return Err(Error::new(Kind::Conflict, why).at("spent_usd"));
+        return Err(Error::conflict(why).at("spent_usd"));
     }
     if let Err(error) = call.app.limits.refresh(&call.app.store, call.now()).await {
         log::warn!("settled usage could not be read, retrying: {error}");

@@ -9,7 +9,7 @@ use super::call::{Answer, Call};
 use super::page;
 use super::{limits, pin, replays};
 use rerouter_access::auth::Principal;
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::id::{RequestId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_base::secret::Secret;
@@ -69,7 +69,7 @@ pub(super) async fn update(call: Call<'_>, patch: UserPatch) -> Result<Answer<Us
     check(&patch)?;
     let user = find(call)?;
     if user.id == UserId::admin() {
-        return Err(Error::new(Kind::Conflict, "The built-in user cannot be changed."));
+        return Err(Error::conflict("The built-in user cannot be changed."));
     }
     // Checked before anything happens; later the store applies the patch to the then current state.
     let mut wanted = UserRow::clone(&user);
@@ -101,7 +101,7 @@ pub(super) async fn update(call: Call<'_>, patch: UserPatch) -> Result<Answer<Us
         false => store.update_user(&user.id, last_may_go, change).await,
     };
     let committed = committed.map_err(|error| match error {
-        StoreError::Conflict => Error::new(Kind::Conflict, "The user changed during this request."),
+        StoreError::Conflict => Error::conflict("The user changed during this request."),
         StoreError::NotFound => Error::not_found("user"),
         other => other.into(),
     })?;
@@ -115,7 +115,7 @@ pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
     let Call { app, who, .. } = call;
     let id = find(call)?.id.clone();
     if id == UserId::admin() {
-        return Err(Error::new(Kind::Conflict, "The built-in user cannot be deleted."));
+        return Err(Error::conflict("The built-in user cannot be deleted."));
     }
     let event = call.event(Action::UserDelete, "user", id.as_str());
     let (store, last_may_go) = (app.store.noting(event.clone()), matches!(who, Principal::Admin));
@@ -160,7 +160,7 @@ fn apply(patch: &UserPatch, hash: Option<&str>, user: &mut UserRow, by: &Princip
     let resets = patch.password.is_present();
     if resets && user.role == Role::Admin && !matches!(by, Principal::Admin) {
         let why = "Only ADMIN_API_KEY may set the password of an admin.";
-        return Err(Error::new(Kind::Forbidden, why).at("password"));
+        return Err(Error::forbidden(why).at("password"));
     }
     if let Some(hash) = hash {
         hash.clone_into(&mut user.password);

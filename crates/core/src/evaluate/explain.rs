@@ -19,8 +19,8 @@ pub(super) struct Reason {
     pub(super) when: Option<String>,
 }
 
-fn reason(kind: &'static str, detail: impl Into<String>) -> Vec<Reason> {
-    vec![Reason { kind, detail: detail.into(), when: None }]
+fn reason(kind: &'static str, detail: String) -> Reason {
+    Reason { kind, detail, when: None }
 }
 
 /// The reasons why `judged` changed. `before` is the document of the earlier decision, if that is
@@ -33,10 +33,10 @@ pub(super) fn explain(
     match (&judged.before, &judged.after) {
         (Ok(was), Ok(is)) => decided((was, is), &judged.keywords, before, after),
         (Ok(was), Err(refusal)) => refused(was, refusal, before, after),
-        (Err(_), Ok(is)) => reason(
-            "targets",
-            format!("nothing could serve it before; now rule {} can", rule_name(is)),
-        ),
+        (Err(_), Ok(is)) => {
+            let told = format!("nothing could serve it before; now rule {} can", rule_name(is));
+            vec![reason("targets", told)]
+        }
         (Err(_), Err(_)) => Vec::new(),
     }
 }
@@ -49,7 +49,7 @@ fn refused(
 ) -> Vec<Reason> {
     match refusal {
         RoutingRefusal::ModelNotFound { model } => {
-            reason("name", format!("`{model}` no longer exists in the document"))
+            vec![reason("name", format!("`{model}` no longer exists in the document"))]
         }
         RoutingRefusal::NoTarget { candidates, .. } => {
             let fell: Vec<Reason> = eligibility(&was.candidates, candidates);
@@ -65,7 +65,7 @@ fn decided(
     after: &Routing,
 ) -> Vec<Reason> {
     if was.alias.is_some() != is.alias.is_some() || was.recipe != is.recipe {
-        return reason("recipe", format!("recipe {} instead of {}", is.recipe, was.recipe));
+        return vec![reason("recipe", format!("recipe {} instead of {}", is.recipe, was.recipe))];
     }
     if was.rule != is.rule {
         return vec![rules((was, is), keywords, before, after)];
@@ -79,10 +79,9 @@ fn decided(
         return differ;
     }
     if was.strategy != is.strategy {
-        return reason(
-            "strategy",
-            format!("rule {}: {} instead of {}", rule_name(is), is.strategy, was.strategy),
-        );
+        let rule = rule_name(is);
+        let told = format!("rule {rule}: {} instead of {}", is.strategy, was.strategy);
+        return vec![reason("strategy", told)];
     }
     ranking(is, rule_of(before, was), rule_of(Some(after), is))
 }
@@ -119,13 +118,10 @@ fn rules(
     };
     let mut detail = format!("rule {new} instead of {old}: {why}");
     if deciding.flatten().and_then(Rule::when).is_some_and(Condition::reads_keywords) {
-        for (word, sets) in ["now hits", "no longer hits"].iter().zip(keywords) {
-            match &sets[..] {
-                [] => {}
-                [set] => detail.push_str(&format!("; the request {word} keyword set {set}")),
-                sets => detail
-                    .push_str(&format!("; the request {word} keyword sets {}", sets.join(", "))),
-            }
+        let told = ["now hits", "no longer hits"].iter().zip(keywords);
+        for (word, sets) in told.filter(|(_, sets)| !sets.is_empty()) {
+            let noun = if sets.len() == 1 { "keyword set" } else { "keyword sets" };
+            detail.push_str(&format!("; the request {word} {noun} {}", sets.join(", ")));
         }
     }
     Reason { kind: "rule", detail, when: deciding.map(condition) }
@@ -146,7 +142,7 @@ fn eligibility(was: &[Candidate], is: &[Candidate]) -> Vec<Reason> {
                 word(now),
                 word(then)
             );
-            reasons.push(Reason { kind: "eligibility", detail, when: None });
+            reasons.push(reason("eligibility", detail));
         }
     }
     reasons
@@ -176,9 +172,9 @@ fn targets(
         .filter(|target| !now.contains(target))
         .map(|target| format!("rule {rule} no longer has {target}"));
     let mut reasons: Vec<Reason> =
-        gained.chain(lost).map(|detail| Reason { kind: "targets", detail, when: None }).collect();
+        gained.chain(lost).map(|detail| reason("targets", detail)).collect();
     if reasons.is_empty() && then != now {
-        reasons = reason("order", format!("rule {rule} lists its targets in another order"));
+        reasons.push(reason("order", format!("rule {rule} lists its targets in another order")));
     }
     // In a weighted rule the effect of a new target also depends on the weights.
     if let (Some(old), Some(new)) = (rule_of(before, was), rule_of(Some(after), was)) {
@@ -191,23 +187,19 @@ fn targets(
 fn ranking(is: &Decision, before: Option<&Rule>, after: Option<&Rule>) -> Vec<Reason> {
     let rule = rule_name(is);
     let (Some(old), Some(new)) = (before, after) else {
-        return reason(
-            "order",
-            format!("rule {rule}: {} orders its targets differently", is.strategy),
-        );
+        let told = format!("rule {rule}: {} orders its targets differently", is.strategy);
+        return vec![reason("order", told)];
     };
     let mut reasons = weights(old, new, &rule);
     if new.strategy() == Strategy::Cheapest {
         reasons.extend(prices(old, new));
     }
     if old.key().map(|key| key.text()) != new.key().map(|key| key.text()) {
-        reasons.extend(reason("key", format!("rule {rule} uses another key")));
+        reasons.push(reason("key", format!("rule {rule} uses another key")));
     }
     if reasons.is_empty() {
-        return reason(
-            "state",
-            format!("rule {rule}: the targets' latency or load orders them differently"),
-        );
+        let told = format!("rule {rule}: the targets' latency or load orders them differently");
+        reasons.push(reason("state", told));
     }
     reasons
 }
@@ -236,18 +228,13 @@ fn weights(old: &Rule, new: &Rule, rule: &str) -> Vec<Reason> {
             then.weight()
         )
     });
-    details.map(|detail| Reason { kind: "weight", detail, when: None }).collect()
+    details.map(|detail| reason("weight", detail)).collect()
 }
 
 fn prices(old: &Rule, new: &Rule) -> Vec<Reason> {
     let differ = pairs(old, new).filter(|(then, now)| then.target().prices != now.target().prices);
-    differ
-        .map(|(_, now)| Reason {
-            kind: "price",
-            detail: format!("{} has a different price", now.target().name),
-            when: None,
-        })
-        .collect()
+    let details = differ.map(|(_, now)| format!("{} has a different price", now.target().name));
+    details.map(|detail| reason("price", detail)).collect()
 }
 
 fn rule_of<'r>(document: Option<&'r Routing>, decision: &Decision) -> Option<&'r Rule> {

@@ -32,48 +32,27 @@ pub(super) struct Question<'a> {
     pub(super) health: &'a HealthSource,
 }
 
-/// The reason why a capture is skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Skipped {
-    /// The capture is a replay.
-    Replay,
-    /// The capture is of a shadow.
-    Shadow,
-    /// The request was refused before a decision, and not because of the document.
-    Undecided,
-    /// A limit refused the request: it would refuse it under any document.
-    Limit,
-    /// The inputs have another [`Inputs::VERSION`].
-    Version,
-    /// The capture was imported, and only traffic of this gateway counts.
-    Imported,
-    /// Redaction removed a name that the decision depends on.
-    Redacted,
+rerouter_base::words! {
+    /// The reason why a capture is skipped.
+    pub(super) enum Skipped {
+        /// The capture is a replay.
+        Replay = "replays",
+        /// The capture is of a shadow.
+        Shadow = "shadows",
+        /// The request was refused before a decision, and not because of the document.
+        Undecided = "undecided",
+        /// A limit refused the request: it would refuse it under any document.
+        Limit = "limit",
+        /// The inputs have another [`Inputs::VERSION`].
+        Version = "version",
+        /// The capture was imported, and only traffic of this gateway counts.
+        Imported = "imported",
+        /// Redaction removed a name that the decision depends on.
+        Redacted = "redacted",
+    }
 }
 
 impl Skipped {
-    /// All but [`Skipped::Limit`], which has a count of its own.
-    pub(super) const ALL: [Skipped; 6] = [
-        Skipped::Replay,
-        Skipped::Shadow,
-        Skipped::Undecided,
-        Skipped::Version,
-        Skipped::Imported,
-        Skipped::Redacted,
-    ];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Skipped::Replay => "replays",
-            Skipped::Shadow => "shadows",
-            Skipped::Undecided => "undecided",
-            Skipped::Limit => "limit",
-            Skipped::Version => "version",
-            Skipped::Imported => "imported",
-            Skipped::Redacted => "redacted",
-        }
-    }
-
     /// The reason to skip the capture, if there is one.
     pub(super) fn of(head: &Head) -> Option<Skipped> {
         if head.shadow_of.is_some() {

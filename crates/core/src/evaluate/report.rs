@@ -196,7 +196,9 @@ impl EvaluationReport {
             before: *before,
             after: *after,
         });
-        let skipped = Skipped::ALL.into_iter().map(|why| {
+        // Refusals by limits have a count of their own.
+        let reasons = Skipped::ALL.into_iter().filter(|why| *why != Skipped::Limit);
+        let skipped = reasons.map(|why| {
             (why.as_str().to_owned(), self.skipped.get(&why).copied().unwrap_or_default())
         });
         EvaluationRecord {

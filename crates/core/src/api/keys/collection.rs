@@ -4,7 +4,7 @@ use crate::api::call::Call;
 use rerouter_access::auth::{
     ADMIN_SCOPE, AGENT_SCOPES, Key, PIN_SCOPES, Principal, RESERVED_SCOPES, SESSION_SCOPES,
 };
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::{Interface, Surface};
 
@@ -59,7 +59,7 @@ pub(super) fn enter(call: Call<'_>) -> Result<(&'static KeyCollection, UserId)> 
     call.who.require(collection.needed)?;
     let user = match call.who {
         Principal::AgentTenant { .. } => UserId::tenant(),
-        who => who.user_id().ok_or_else(|| Error::new(Kind::Forbidden, "Keys belong to users."))?,
+        who => who.user_id().ok_or_else(|| Error::forbidden("Keys belong to users."))?,
     };
     Ok((collection, user))
 }

@@ -67,7 +67,7 @@ fn check_repeat(
     let ended = |key: &Key| matches!(key.state(now), KeyState::Revoked | KeyState::Expired);
     if key.is_none_or(|key| ended(&key) || key.row().rotated_at.is_some()) {
         let why = "The created key has ended, or has a new secret.";
-        return Err(Error::new(Kind::Conflict, why).at("Idempotency-Key"));
+        return Err(Error::conflict(why).at("Idempotency-Key"));
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ fn owner(app: &App, who: &Principal, user: &UserId, asked: Option<&str>) -> Resu
     // A key of the built-in user would outlive the admin who created it.
     if asked == UserId::admin().as_str() && asked != user.as_str() {
         let why = "Only ADMIN_API_KEY may create keys of the built-in user.";
-        return Err(Error::new(Kind::Forbidden, why).at("owner"));
+        return Err(Error::forbidden(why).at("owner"));
     }
     let user = app.auth.user(&UserId::known(asked));
     user.map(|user| user.id.clone()).ok_or_else(|| Error::invalid("owner", "Unknown user."))
@@ -196,7 +196,7 @@ fn only_admin(who: &Principal, name: &str) -> Result<()> {
         true => Ok(()),
         false => {
             let why = format!("Only an admin may set {name}.");
-            Err(Error::new(Kind::Forbidden, why).at(name))
+            Err(Error::forbidden(why).at(name))
         }
     }
 }
@@ -229,14 +229,13 @@ fn grant(
                 true => format!("Only an admin may grant the scope {scope}."),
                 false => format!("Your key lacks the scope {scope}, so it may not grant it."),
             };
-            return Err(Error::new(Kind::Forbidden, why).at("scopes"));
+            return Err(Error::forbidden(why).at("scopes"));
         }
         if scope == ADMIN_SCOPE
             && !matches!(who, Principal::Admin)
             && who.user_id().as_ref() != Some(owner)
         {
-            return Err(Error::new(
-                Kind::Forbidden,
+            return Err(Error::forbidden(
                 "Only ADMIN_API_KEY may grant the scope admin to other users.",
             )
             .at("scopes"));
@@ -253,9 +252,7 @@ fn expiry(who: &Principal, asked: Option<Time>, now: Timestamp) -> Result<Option
     };
     let asked = end(asked, now)?;
     if outer.is_some_and(|outer| asked > outer) {
-        return Err(
-            Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at")
-        );
+        return Err(Error::forbidden("A key may not outlive its creator.").at("expires_at"));
     }
     Ok(Some(asked))
 }

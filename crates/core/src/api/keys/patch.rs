@@ -161,8 +161,7 @@ impl PatchedKey<'_> {
     fn may_change(&self, touched: &[&'static str]) -> Result<()> {
         let row = self.row();
         if is_open(self.who) && !row.made_open {
-            return Err(Error::new(
-                Kind::Forbidden,
+            return Err(Error::forbidden(
                 "A key created while AGENT was enforced cannot be changed while AGENT is open.",
             ));
         }
@@ -172,19 +171,17 @@ impl PatchedKey<'_> {
         };
         if self.who.key().is_some_and(holds_caller) {
             let why = "A key may not change limits, labels or status of itself or of an ancestor.";
-            return Err(Error::new(Kind::Forbidden, why).at(*first));
+            return Err(Error::forbidden(why).at(*first));
         }
         let creators = touched.iter().find(|name| **name != "status");
         if let Some(name) = creators.filter(|_| !self.who.is_admin() && !self.is_creator()) {
-            return Err(Error::new(
-                Kind::Forbidden,
-                format!("Only an admin or the creator of the key may change {name}."),
-            )
+            return Err(Error::forbidden(format!(
+                "Only an admin or the creator of the key may change {name}."
+            ))
             .at(*name));
         }
         if touched.contains(&"labels") && row.parent.is_none() && !self.who.is_admin() {
-            return Err(Error::new(
-                Kind::Forbidden,
+            return Err(Error::forbidden(
                 "Only an admin may change labels of a key that no key created.",
             )
             .at("labels"));
@@ -201,7 +198,7 @@ impl PatchedKey<'_> {
             && let Some(name) = limits.beyond(&row.limits)
         {
             let why = format!("Only an admin may widen or remove the limit {name}.");
-            return Err(Error::new(Kind::Forbidden, why).at(format!("limits.{name}")));
+            return Err(Error::forbidden(why).at(format!("limits.{name}")));
         }
         // Budgets per day and per month are counted separately, so a change of the period would
         // forget what was spent.
@@ -210,11 +207,8 @@ impl PatchedKey<'_> {
             .budget
             .is_some_and(|old| limits.budget.is_some_and(|new| new.per != old.per));
         if other_period && row.parent.is_none() && !self.who.is_admin() {
-            return Err(Error::new(
-                Kind::Forbidden,
-                "Only an admin may change the period of a budget.",
-            )
-            .at("limits.budget"));
+            return Err(Error::forbidden("Only an admin may change the period of a budget.")
+                .at("limits.budget"));
         }
         Ok(limits)
     }
@@ -251,11 +245,8 @@ impl PatchedKey<'_> {
         if self.who.is_admin() || asked == self.row().labels || asked == made {
             return Ok(asked);
         }
-        Err(Error::new(
-            Kind::Forbidden,
-            "Only an admin may set labels other than those of the creator.",
-        )
-        .at("labels"))
+        Err(Error::forbidden("Only an admin may set labels other than those of the creator.")
+            .at("labels"))
     }
 
     /// The new status. Only a caller who may revoke the key may deactivate it. A caller's key may
@@ -264,8 +255,7 @@ impl PatchedKey<'_> {
         let (row, on) = (self.row(), asked == KeyStatus::Active);
         let off = self.key.is_dormant() || row.status == KeyStatus::Inactive;
         if on && off && !may_hold(self.app, self.who, row) {
-            return Err(Error::new(
-                Kind::Forbidden,
+            return Err(Error::forbidden(
                 "This key has more rights than yours. Activate it with a session.",
             )
             .at("status"));
@@ -290,9 +280,7 @@ impl PatchedKey<'_> {
             return Err(later());
         }
         if outer.is_some_and(|outer| asked > outer) {
-            return Err(
-                Error::new(Kind::Forbidden, "A key may not outlive its creator.").at("expires_at")
-            );
+            return Err(Error::forbidden("A key may not outlive its creator.").at("expires_at"));
         }
         if before != Some(asked) {
             may_end(self.app, self.who, self.row()).map_err(|error| error.at("expires_at"))?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::api::call::Call;
 use crate::app::App;
 use rerouter_access::auth::{AgentCredential, Principal, RESERVED_SCOPES};
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_store::{Action, Event, KeyRow, StoreError};
 
@@ -35,10 +35,9 @@ pub(super) fn acting(who: &Principal) -> Option<(KeyId, u32)> {
 /// The error if the state on which a change was decided has changed meanwhile.
 pub(super) fn changed_meanwhile(error: StoreError) -> Error {
     match error {
-        StoreError::Conflict => Error::new(
-            Kind::Conflict,
-            "The key, or the one you call with, changed during this request.",
-        ),
+        StoreError::Conflict => {
+            Error::conflict("The key, or the one you call with, changed during this request.")
+        }
         other => other.into(),
     }
 }
@@ -67,7 +66,7 @@ pub(super) fn may_end(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {
         return Ok(());
     }
     let why = "This key has more rights than yours. End it with itself or with a session.";
-    Err(Error::new(Kind::Forbidden, why))
+    Err(Error::forbidden(why))
 }
 
 /// Whether the caller may still know the secret of a key with reserved scopes after losing the

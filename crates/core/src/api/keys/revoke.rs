@@ -3,7 +3,7 @@
 use super::collection::{enter, find};
 use super::permission::{is_open, may_end};
 use crate::api::call::{Answer, Call};
-use rerouter_base::error::{Error, Kind, Result};
+use rerouter_base::error::{Error, Result};
 use rerouter_records::key::RevokeQuery;
 use rerouter_store::Action;
 
@@ -16,8 +16,7 @@ pub(crate) async fn revoke(call: Call<'_>, query: RevokeQuery) -> Result<Answer<
     if is_open(who) && !key.row().made_open {
         // Otherwise a caller without a credential could revoke keys for the time when AGENT is
         // enforced again.
-        return Err(Error::new(
-            Kind::Forbidden,
+        return Err(Error::forbidden(
             "A key created while AGENT was enforced cannot be revoked while AGENT is open.",
         ));
     }

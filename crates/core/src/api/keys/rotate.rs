@@ -71,5 +71,5 @@ fn may_rotate(app: &App, who: &Principal, key: &KeyRow) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::new(Kind::Forbidden, why))
+    Err(Error::forbidden(why))
 }
