@@ -275,13 +275,10 @@ impl App {
             .map(|target| (target.provider.name.to_string(), target.model.to_string()))
             .collect();
         let rules: Vec<(String, String)> = routing
-            .recipes()
+            .recipes
             .iter()
             .flat_map(|recipe| {
-                recipe
-                    .rules()
-                    .iter()
-                    .map(|rule| (recipe.name().to_string(), rule.name().to_string()))
+                recipe.rules.iter().map(|rule| (recipe.name().to_string(), rule.name().to_string()))
             })
             .collect();
         self.bias.retain(&routing);

@@ -5,23 +5,14 @@
 
 use super::Dialect;
 
-/// What becomes of a feature in a dialect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Carried,
-    /// Left out, and its member is named in `x-rerouter-dropped`.
-    Dropped,
-    /// Answered with 400, because the answer would mean something else without it.
-    Refused,
-}
-
-impl Fate {
-    pub fn word(self) -> &'static str {
-        match self {
-            Fate::Carried => "carried",
-            Fate::Dropped => "dropped",
-            Fate::Refused => "refused",
-        }
+rerouter_base::words! {
+    /// What becomes of a feature in a dialect.
+    pub enum Fate {
+        Carried = "carried",
+        /// Left out, and its member is named in `x-rerouter-dropped`.
+        Dropped = "dropped",
+        /// Answered with 400, because the answer would mean something else without it.
+        Refused = "refused",
     }
 }
 

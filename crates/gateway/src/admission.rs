@@ -85,10 +85,6 @@ impl Admission {
             let why = "A new process has taken over. Try again: this connection closes.";
             return Err(Error::new(Kind::Unavailable, why).retry_after(LEASE_RETRY));
         }
-        Admission::of(route, params, principal)
-    }
-
-    fn of(route: &'static Route, params: PathParams, principal: Principal) -> Result<Self> {
         api::may_call(route, &principal)?;
         Ok(Admission { route, params, principal })
     }

@@ -73,7 +73,7 @@ impl BackgroundWork {
             tick.tick().await;
             let live = self.app.live();
             let remote =
-                live.routing.providers().iter().filter(|provider| provider.protocol.is_remote());
+                live.routing.providers.iter().filter(|provider| provider.protocol.is_remote());
             let names: HashMap<(String, u16), Arc<str>> = remote
                 .map(|provider| {
                     ((provider.base.host.clone(), provider.base.port), provider.name.clone())
@@ -129,7 +129,7 @@ impl BackgroundWork {
             let (live, now) = (self.app.live(), Instant::now());
             let checked = || {
                 live.routing
-                    .providers()
+                    .providers
                     .iter()
                     .filter_map(|provider| Some((provider, provider.health.as_ref()?)))
             };
@@ -158,7 +158,7 @@ impl BackgroundWork {
         let (live, now) = (self.app.live(), self.app.clock.now());
         let is_asked =
             |provider: &Provider| provider.health.is_some() && key_of(provider) == *asked;
-        if !live.routing.providers().iter().any(|provider| is_asked(provider)) {
+        if !live.routing.providers.iter().any(|provider| is_asked(provider)) {
             return;
         }
         for target in live.routing.targets().filter(|target| is_asked(&target.provider)) {

@@ -10,11 +10,12 @@ use rerouter_dialect::endpoint::Endpoint;
 
 /// The last event of the stream of `call`.
 pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
-    if let Some(event) = outcome.last_event() {
+    if let Some(event) = &outcome.last_event {
         return event.clone();
     }
-    let start = if outcome.is_between_events() { "" } else { "\n\n" };
-    let event = rendered(call.request.endpoint, call.id.as_str(), outcome.next_event());
+    let start = if outcome.relay.between_events() { "" } else { "\n\n" };
+    let event =
+        rendered(call.request.endpoint, call.id.as_str(), outcome.relay.tally.next_number());
     Bytes::from(format!("{start}{event}"))
 }
 

@@ -31,12 +31,12 @@ pub(super) async fn finish_answer(
     if outcome.failure == Some(AttemptFailure::ClientGone) {
         return (RequestEnd::client_gone(0), Bytes::new());
     }
-    if outcome.is_complete() {
+    if outcome.relay.complete {
         let sent = session.body_bytes_sent();
         return (RequestEnd { status, sent, reusable: true }, Bytes::new());
     }
     call.ends();
-    if outcome.is_committed() {
+    if outcome.relay.committed {
         // The status is sent already. A stream that broke off gets an error event, and every stream
         // its regular end. Any other answer is cut off, so that the client does not take it for
         // whole.

@@ -63,10 +63,10 @@ pub(super) struct Outcome {
     charged: Option<f64>,
     /// The target that answered, or that was working when the client left.
     served: Option<AskedTarget>,
-    /// The last event of a translated stream that broke off.
-    last_event: Option<Bytes>,
+    /// The last event of a translated stream that broke off; empty if the client has it already.
+    pub(super) last_event: Option<Bytes>,
     /// The state of the relayed answer, and its copy for the capture.
-    relay: Relay,
+    pub(super) relay: Relay,
 }
 
 impl Outcome {
@@ -202,16 +202,6 @@ impl Outcome {
         }
     }
 
-    /// Whether the whole answer has been passed on, or collected.
-    pub(super) fn is_complete(&self) -> bool {
-        self.relay.complete
-    }
-
-    /// Whether any part of the answer has been passed on.
-    pub(super) fn is_committed(&self) -> bool {
-        self.relay.committed
-    }
-
     /// Whether the answer is an event stream.
     pub(super) fn is_stream(&self) -> bool {
         self.answer.as_ref().map_or(self.relay.stream, |answer| answer.stream)
@@ -220,21 +210,6 @@ impl Outcome {
     /// Whether the answer is a stream that broke off before its terminal event.
     pub(super) fn breaks_off(&self) -> bool {
         self.is_stream() && !self.relay.has_said_all()
-    }
-
-    /// Whether the part of a stream that was passed on ends at the end of an event.
-    pub(super) fn is_between_events(&self) -> bool {
-        self.relay.between_events()
-    }
-
-    /// The last event of a translated stream that broke off; empty if the client has it already.
-    pub(super) fn last_event(&self) -> Option<&Bytes> {
-        self.last_event.as_ref()
-    }
-
-    /// The sequence number for an event after the last one of the stream.
-    pub(super) fn next_event(&self) -> u64 {
-        self.relay.tally.next_number()
     }
 
     /// Whether the copy of the answer is incomplete.

@@ -51,8 +51,8 @@ impl CallPlan {
             live.routing.counted_as(&decision.provider, &decision.model),
         );
         let recipe = live.routing.recipe(&decision.recipe);
-        let retry = recipe.map_or_else(RetryPolicy::default, |recipe| recipe.retry());
-        let shown = recipe.map(|recipe| recipe.shown().clone());
+        let retry = recipe.map_or_else(RetryPolicy::default, |recipe| recipe.retry);
+        let shown = recipe.map(|recipe| recipe.shown.clone());
         let shown = shown.unwrap_or_else(|| header_of(&decision.recipe));
         let rule = recipe
             .zip(decision.rule.as_deref())

@@ -79,7 +79,7 @@ pub(super) fn name_call(
     if let Some((_, rule)) = &call.plan.rule {
         headers.insert(&RULE, rule.clone());
     }
-    headers.insert(&REVISION, call.plan.live.routing.shown_revision().clone());
+    headers.insert(&REVISION, call.plan.live.routing.shown_revision.clone());
     let attempts = match attempts {
         1 => HeaderValue::from_static("1"),
         more => HeaderValue::from(more),

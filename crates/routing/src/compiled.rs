@@ -31,15 +31,21 @@ pub struct Routing {
     /// Value of [`Decision::recipe`] for direct names: `direct`.
     pub(super) direct: Arc<str>,
     pub(super) text: Arc<str>,
+    /// Time zone of the signal `hour`.
     pub(super) zone: TimeZone,
-    pub(super) shown_revision: HeaderValue,
-    pub(super) signals: ExpensiveSignals,
-    pub(super) keywords: Keywords,
+    /// The revision as a header value.
+    pub shown_revision: HeaderValue,
+    /// Signals that are computed only because an expression of this document reads them.
+    pub signals: ExpensiveSignals,
+    /// Keyword sets in document order.
+    pub keywords: Keywords,
     pub(super) content: ContentPatterns,
-    pub(super) providers: Vec<Arc<Provider>>,
+    /// Providers in document order.
+    pub providers: Vec<Arc<Provider>>,
     pub(super) targets: Vec<Arc<Target>>,
     pub(super) target_index: NameIndex<Target>,
-    pub(super) recipes: Vec<Arc<Recipe>>,
+    /// Recipes in document order.
+    pub recipes: Vec<Arc<Recipe>>,
     pub(super) recipe_index: NameIndex<Recipe>,
     pub(super) aliases: Vec<(Arc<str>, Arc<Recipe>)>,
     pub(super) alias_index: NameIndex<Recipe>,
@@ -51,15 +57,11 @@ pub struct Routing {
     pub(super) translated: Vec<Endpoint>,
     /// Names of targets with shipped prices.
     pub(super) shipped: Vec<Arc<str>>,
-    pub(super) warnings: Vec<Finding>,
+    /// Likely mistakes of a document that runs.
+    pub warnings: Vec<Finding>,
 }
 
 impl Routing {
-    /// Likely mistakes of a document that runs.
-    pub fn warnings(&self) -> &[Finding] {
-        &self.warnings
-    }
-
     /// The date of the shipped prices, and the names of the targets that use them: exact names, and
     /// patterns of providers in the price list.
     pub fn shipped_prices(&self) -> (&'static str, Vec<&str>) {
@@ -75,34 +77,9 @@ impl Routing {
         &self.revision
     }
 
-    /// The revision as a header value.
-    pub fn shown_revision(&self) -> &HeaderValue {
-        &self.shown_revision
-    }
-
     /// The document as written, with `${…}` unexpanded.
     pub fn text(&self) -> &str {
         &self.text
-    }
-
-    /// Time zone of the signal `hour`.
-    pub fn zone(&self) -> &TimeZone {
-        &self.zone
-    }
-
-    /// Signals that are computed only because an expression of this document reads them.
-    pub fn signals(&self) -> ExpensiveSignals {
-        self.signals
-    }
-
-    /// Keyword sets in document order.
-    pub fn keywords(&self) -> &Keywords {
-        &self.keywords
-    }
-
-    /// Providers in document order.
-    pub fn providers(&self) -> &[Arc<Provider>] {
-        &self.providers
     }
 
     /// Replaces the providers' credentials in the text by stars.
@@ -142,11 +119,6 @@ impl Routing {
         self.recipe_index.get(name)
     }
 
-    /// Recipes in document order.
-    pub fn recipes(&self) -> &[Arc<Recipe>] {
-        &self.recipes
-    }
-
     /// Aliases in document order, with their recipes.
     pub fn aliases(&self) -> impl Iterator<Item = (&str, &Arc<Recipe>)> {
         self.aliases.iter().map(|(name, recipe)| (&**name, recipe))
@@ -178,10 +150,12 @@ pub struct ExpensiveSignals {
 pub struct Recipe {
     pub(super) name: Arc<str>,
     /// The name as a header value.
-    pub(super) shown: HeaderValue,
-    pub(super) rules: Vec<Rule>,
-    pub(super) retry: RetryPolicy,
-    pub(super) shadow: Option<Shadow>,
+    pub shown: HeaderValue,
+    /// Rules in document order. The last has no condition.
+    pub rules: Vec<Rule>,
+    pub retry: RetryPolicy,
+    /// Target for copies of requests.
+    pub shadow: Option<Shadow>,
     /// The endpoints whose requests are translated for at least one of its targets.
     pub(super) translated: Vec<Endpoint>,
     pub(super) budget: OnceLock<Arc<RetryBudget>>,
@@ -193,28 +167,9 @@ impl Recipe {
         &self.name
     }
 
-    /// The name as a header value.
-    pub fn shown(&self) -> &HeaderValue {
-        &self.shown
-    }
-
-    /// Rules in document order. The last has no condition.
-    pub fn rules(&self) -> &[Rule] {
-        &self.rules
-    }
-
     /// A rule by name.
     pub fn rule(&self, name: &str) -> Option<&Rule> {
         self.rules.iter().find(|rule| &*rule.name == name)
-    }
-
-    pub fn retry(&self) -> RetryPolicy {
-        self.retry
-    }
-
-    /// Target for copies of requests.
-    pub fn shadow(&self) -> Option<&Shadow> {
-        self.shadow.as_ref()
     }
 
     /// Recent requests and retries. Live documents share it with their predecessors.
@@ -240,10 +195,14 @@ pub struct Rule {
     pub(super) name: Arc<str>,
     /// The name as a header value.
     pub(super) header: HeaderValue,
-    pub(super) when: Option<Condition>,
-    pub(super) strategy: Strategy,
-    pub(super) key: Option<StickyKey>,
-    pub(super) choices: Vec<WeightedTarget>,
+    /// Its condition; `None`: always true.
+    pub when: Option<Condition>,
+    /// Order of its targets.
+    pub strategy: Strategy,
+    /// Sticky key, for `sticky` only.
+    pub key: Option<StickyKey>,
+    /// Its targets in document order.
+    pub choices: Vec<WeightedTarget>,
     /// Whether the model of some target depends on the requested name.
     pub(super) has_template: bool,
 }
@@ -258,45 +217,15 @@ impl Rule {
     pub fn shown(&self) -> (Arc<str>, HeaderValue) {
         (self.name.clone(), self.header.clone())
     }
-
-    /// Its condition; `None`: always true.
-    pub fn when(&self) -> Option<&Condition> {
-        self.when.as_ref()
-    }
-
-    /// Order of its targets.
-    pub fn strategy(&self) -> Strategy {
-        self.strategy
-    }
-
-    /// Sticky key, for `sticky` only.
-    pub fn key(&self) -> Option<&StickyKey> {
-        self.key.as_ref()
-    }
-
-    /// Its targets in document order.
-    pub fn choices(&self) -> &[WeightedTarget] {
-        &self.choices
-    }
 }
 
 /// A target with its weight in one rule.
 #[derive(Clone, Debug)]
 pub struct WeightedTarget {
     /// If there is a template: the pattern of all targets that it can name.
-    pub(super) target: Arc<Target>,
-    pub(super) weight: f64,
+    pub target: Arc<Target>,
+    /// Its weight; 1 for strategies without weights.
+    pub weight: f64,
     /// Template of the target's name, if the model depends on the requested name.
     pub(super) template: Option<Arc<ModelTemplate>>,
-}
-
-impl WeightedTarget {
-    pub fn target(&self) -> &Arc<Target> {
-        &self.target
-    }
-
-    /// Its weight; 1 for strategies without weights.
-    pub fn weight(&self) -> f64 {
-        self.weight
-    }
 }

@@ -33,17 +33,17 @@ impl Inputs {
         routing: &Routing,
         part: impl Fn(TextPart) -> Option<String>,
     ) -> bool {
-        let signals = routing.signals();
+        let signals = routing.signals;
         let text = || part(TextPart::User);
         let all_matched = routing.content.find(&mut self.texts, &part);
         if signals.keywords {
-            self.keywords = routing.keywords().find(&self.keywords, text);
+            self.keywords = routing.keywords.find(&self.keywords, text);
         }
         if signals.language && self.request.language.is_none() {
             self.request.language = text().map(|text| language::detect(&text).to_owned());
         }
         all_matched
-            && (!signals.keywords || self.keywords.len() == routing.keywords().names().count())
+            && (!signals.keywords || self.keywords.len() == routing.keywords.names().count())
             && (!signals.language || self.request.language.is_some())
     }
 }

@@ -59,7 +59,7 @@ pub fn shadow(
     decision: &Decision,
 ) -> Option<Result<Arc<Target>, &'static str>> {
     let recipe = routing.recipe(&decision.recipe)?;
-    recipe.shadow().filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
+    recipe.shadow.as_ref().filter(|shadow| strategy::is_shadowed(decision.seed, shadow))?;
     let target = routing.shadow_for(recipe, &inputs.request.name)?;
     // Only live traffic may probe a half-open breaker.
     let probing = node_targets::state(&target, inputs)
@@ -78,10 +78,10 @@ fn by_recipe(
     (alias, rest): (&Arc<str>, &str),
     inputs: &Inputs,
 ) -> Result<Decision, RoutingRefusal> {
-    let facts = Signals::new(inputs, routing.zone());
+    let facts = Signals::new(inputs, &routing.zone);
     let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
     // A checked recipe ends with a rule that always matches.
-    let Some(rule) = recipe.rules().iter().find(|rule| evaluator.matches(rule)) else {
+    let Some(rule) = recipe.rules.iter().find(|rule| evaluator.matches(rule)) else {
         return Err(RoutingRefusal::NoTarget {
             candidates: Vec::new(),
             retry_after: None,
@@ -104,7 +104,7 @@ fn by_rule(
         recipe: &recipe.name,
         rule: Some(&rule.name),
         alias: Some(alias),
-        strategy: rule.strategy(),
+        strategy: rule.strategy,
         key,
         trace: evaluator.trace,
     };
@@ -115,7 +115,7 @@ fn by_rule(
         }
         return selection.plan(routing, &choices, inputs);
     }
-    selection.plan(routing, rule.choices(), inputs)
+    selection.plan(routing, &rule.choices, inputs)
 }
 
 /// One rule of the recipe that a request leads to, tried independently of the other rules.
@@ -136,16 +136,17 @@ pub fn trials<'r>(routing: &'r Routing, inputs: &Inputs) -> Vec<RuleTrial<'r>> {
     else {
         return Vec::new();
     };
-    let facts = Signals::new(inputs, routing.zone());
+    let facts = Signals::new(inputs, &routing.zone);
     let trial = |rule: &'r Rule| {
         let mut evaluator = Evaluator { facts: &facts, evaluation: None, trace: Vec::new() };
         let matches = evaluator.matches(rule);
         let holds = evaluator.trace.pop().map_or(Ok(matches), |trace| Err(trace.error));
         let decision = by_rule(routing, (recipe, rule), (alias, rest), inputs, evaluator);
-        let signals = rule.when().map(|when| facts.named_in(when.text())).unwrap_or_default();
+        let signals =
+            rule.when.as_ref().map(|when| facts.named_in(when.text())).unwrap_or_default();
         RuleTrial { rule, holds, decision, signals }
     };
-    recipe.rules().iter().map(trial).collect()
+    recipe.rules.iter().map(trial).collect()
 }
 
 /// Evaluates the expressions of one decision and collects their errors.
@@ -158,7 +159,7 @@ struct Evaluator<'a> {
 
 impl Evaluator<'_> {
     fn matches(&mut self, rule: &Rule) -> bool {
-        let Some(when) = rule.when() else { return true };
+        let Some(when) = &rule.when else { return true };
         let holds =
             when.holds(self.evaluation.get_or_insert_with(|| EvaluationContext::new(self.facts)));
         holds.unwrap_or_else(|error| {
@@ -170,7 +171,8 @@ impl Evaluator<'_> {
     /// The sticky key of the rule; `None` if it has none or its evaluation fails.
     fn key(&mut self, rule: &Rule) -> Option<String> {
         let read = rule
-            .key()?
+            .key
+            .as_ref()?
             .read(self.evaluation.get_or_insert_with(|| EvaluationContext::new(self.facts)));
         read.map_err(|error| {
             self.trace.push(Trace { rule: rule.name().to_owned(), error: format!("key: {error}") })
@@ -199,7 +201,7 @@ impl Selection<'_> {
         let mut eligible = Vec::with_capacity(choices.len());
         let mut candidates = Vec::with_capacity(choices.len());
         for choice in choices {
-            let reason = against(choice.target(), inputs);
+            let reason = against(&choice.target, inputs);
             candidates.push(Candidate {
                 provider: Arc::clone(&choice.target.provider.name),
                 model: Arc::clone(&choice.target.model),
@@ -257,7 +259,7 @@ fn soonest(
     for (choice, candidate) in choices.iter().zip(candidates) {
         let wait = match candidate.reason.as_deref()? {
             "cooldown" => {
-                let until = node_targets::state(choice.target(), inputs)?.cooldown_until?;
+                let until = node_targets::state(&choice.target, inputs)?.cooldown_until?;
                 Duration::try_from(until.duration_since(inputs.at)).ok()?
             }
             "concurrency" => CONCURRENCY_RETRY,
@@ -280,7 +282,7 @@ fn too_long(
         .zip(candidates)
         .filter(|(_, candidate)| candidate.reason.as_deref() == Some("context"));
     let most =
-        short.filter_map(|(choice, _)| node_targets::context(choice.target(), inputs)).max()?;
+        short.filter_map(|(choice, _)| node_targets::context(&choice.target, inputs)).max()?;
     let request = &inputs.request;
     Some(TooLong { prompt: request.prompt_tokens, answer: request.max_tokens.unwrap_or(0), most })
 }

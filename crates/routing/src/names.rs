@@ -122,8 +122,8 @@ impl Routing {
     /// A rule's targets for a requested name. Targets without a valid name are left out, and so are
     /// duplicates of an earlier target.
     pub(super) fn choices_for(&self, rule: &Rule, name: &str, rest: &str) -> Vec<WeightedTarget> {
-        let mut choices: Vec<WeightedTarget> = Vec::with_capacity(rule.choices().len());
-        for choice in rule.choices() {
+        let mut choices: Vec<WeightedTarget> = Vec::with_capacity(rule.choices.len());
+        for choice in &rule.choices {
             let target = match &choice.template {
                 None => Some(Arc::clone(&choice.target)),
                 Some(template) => self.target_for(&template.fill(name, rest)),
@@ -138,7 +138,7 @@ impl Routing {
 
     /// The target of a recipe's shadow for a requested name.
     pub(super) fn shadow_for(&self, recipe: &Recipe, name: &str) -> Option<Arc<Target>> {
-        let shadow = recipe.shadow()?;
+        let shadow = recipe.shadow.as_ref()?;
         let Some(template) = &shadow.template else { return Some(Arc::clone(&shadow.target)) };
         let Some(Destination::Alias { rest, .. }) = self.destination(name) else { return None };
         self.target_for(&template.fill(name, rest))

@@ -24,9 +24,9 @@ pub fn models(routing: &Routing, name: Option<&str>) -> BTreeSet<Arc<str>> {
     match routing.alias(name) {
         Some(recipe) => {
             let chosen =
-                recipe.rules().iter().flat_map(|rule| rule.choices()).map(|choice| choice.target());
+                recipe.rules.iter().flat_map(|rule| &rule.choices).map(|choice| &choice.target);
             chosen
-                .chain(recipe.shadow().map(|shadow| &shadow.target))
+                .chain(recipe.shadow.as_ref().map(|shadow| &shadow.target))
                 .filter(on_nodes)
                 .map(model)
                 .collect()

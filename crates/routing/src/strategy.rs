@@ -36,7 +36,7 @@ pub(super) fn order(
 /// Indices by rank; equal ranks keep their order.
 fn ranked<K: Ord>(from: &[&WeightedTarget], rank: impl Fn(&Target) -> K) -> Vec<usize> {
     let mut order: Vec<(K, usize)> =
-        from.iter().enumerate().map(|(at, choice)| (rank(choice.target()), at)).collect();
+        from.iter().enumerate().map(|(at, choice)| (rank(&choice.target), at)).collect();
     order.sort();
     order.into_iter().map(|(_, at)| at).collect()
 }
@@ -48,17 +48,17 @@ fn weighted(from: &[&WeightedTarget], seed: u64) -> (Vec<usize>, f64) {
     let mut ranked: Vec<(f64, usize)> =
         from.iter().enumerate().map(|(at, choice)| (rank(choice, seed), at)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0)); // stable
-    let sum: f64 = from.iter().map(|choice| choice.weight()).sum();
+    let sum: f64 = from.iter().map(|choice| choice.weight).sum();
     let first =
-        ranked.first().and_then(|(_, at)| from.get(*at)).map_or(0.0, |choice| choice.weight());
+        ranked.first().and_then(|(_, at)| from.get(*at)).map_or(0.0, |choice| choice.weight);
     // Targets of weight 0 come last, in document order, without a draw.
     let propensity = if sum > 0.0 { first / sum } else { 1.0 };
     (ranked.into_iter().map(|(_, at)| at).collect(), propensity)
 }
 
 fn rank(choice: &WeightedTarget, seed: u64) -> f64 {
-    if choice.weight() > 0.0 {
-        -libm::log(draw(seed, "weighted", &choice.target().name)) / choice.weight()
+    if choice.weight > 0.0 {
+        -libm::log(draw(seed, "weighted", &choice.target.name)) / choice.weight
     } else {
         f64::INFINITY
     }
@@ -87,7 +87,7 @@ fn least_latency(from: &[&WeightedTarget], inputs: &Inputs) -> (Vec<usize>, f64)
 
 fn hash(from: &[&WeightedTarget], at: usize, inputs: &Inputs) -> u64 {
     from.get(at)
-        .map_or(u64::MAX, |choice| hash64(inputs.seed, "least_latency", &choice.target().name))
+        .map_or(u64::MAX, |choice| hash64(inputs.seed, "least_latency", &choice.target.name))
 }
 
 /// Expected latency of one more request: peak EWMA times the requests in flight plus one. A target

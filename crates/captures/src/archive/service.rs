@@ -306,8 +306,7 @@ impl Archive {
 
     /// Reads the heads. Also returns whether the segment of any of them is missing.
     fn read_heads(&self, found: Vec<(RequestId, CaptureLocation)>) -> (HeadPage, bool) {
-        let mut page =
-            HeadPage { heads: Vec::new(), locations: Vec::new(), unreadable: 0, next: None };
+        let mut page = HeadPage::default();
         let (mut reader, mut absent) = (self.reader(), false);
         for (id, location) in found {
             match reader.head(&id, &location) {

@@ -99,7 +99,7 @@ pub(super) fn providers(report: &mut DoctorReport, routing: Option<&Routing>) ->
         return Vec::new();
     };
     let mut clocks = Vec::new();
-    for provider in routing.providers() {
+    for provider in &routing.providers {
         clocks.extend(ask(report, provider));
     }
     clocks

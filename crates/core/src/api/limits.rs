@@ -74,6 +74,7 @@ pub(super) fn narrow(mut limits: Limits, outer: Option<&Limits>) -> Result<Limit
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rerouter_base::error::Kind;
     use rerouter_records::read::read_at;
     use serde_json::{Value, json};
 

@@ -12,10 +12,10 @@ pub(super) fn outline(routing: &Routing) -> Outline {
         name: name.to_owned(),
         recipe: recipe.name().to_owned(),
     });
-    let recipes = routing.recipes().iter().map(|recipe| OutlinedRecipe {
+    let recipes = routing.recipes.iter().map(|recipe| OutlinedRecipe {
         name: recipe.name().to_owned(),
-        rules: recipe.rules().iter().map(rule).collect(),
-        shadow: recipe.shadow().map(|shadow| OutlinedShadow {
+        rules: recipe.rules.iter().map(rule).collect(),
+        shadow: recipe.shadow.as_ref().map(|shadow| OutlinedShadow {
             target: shadow.target.entry().name.to_string(),
             percent: shadow.percent,
         }),
@@ -25,13 +25,13 @@ pub(super) fn outline(routing: &Routing) -> Outline {
 
 fn rule(rule: &Rule) -> OutlinedRule {
     let target = |choice: &WeightedTarget| OutlinedTarget {
-        target: choice.target().entry().name.to_string(),
-        weight: choice.weight(),
+        target: choice.target.entry().name.to_string(),
+        weight: choice.weight,
     };
     OutlinedRule {
         name: rule.name().to_owned(),
-        when: rule.when().map(|when| when.text().to_owned()),
-        strategy: rule.strategy().as_str().to_owned(),
-        targets: rule.choices().iter().map(target).collect(),
+        when: rule.when.as_ref().map(|when| when.text().to_owned()),
+        strategy: rule.strategy.as_str().to_owned(),
+        targets: rule.choices.iter().map(target).collect(),
     }
 }

@@ -20,7 +20,7 @@ pub(super) async fn list(call: Call<'_>, query: PageQuery) -> Result<Answer<Page
     let (app, now, limit) = (call.app, call.now(), query.limit);
     let live = app.live();
     let mut names: Vec<&str> =
-        live.routing.providers().iter().map(|provider| &*provider.name).collect();
+        live.routing.providers.iter().map(|provider| &*provider.name).collect();
     if live.routing.targets().any(|target| target.is_on_nodes()) {
         names.push(NODES);
     }

@@ -152,7 +152,7 @@ pub fn read_routing(
 
 /// Probable mistakes in a valid routing document.
 pub fn warnings(file: &str, routing: &Routing) -> Vec<Problem> {
-    problem::warnings(file, routing.warnings().to_vec())
+    problem::warnings(file, routing.warnings.to_vec())
 }
 
 /// Reads a routing document from the API that is to run. It may hold credentials only as `${…}`.

@@ -95,10 +95,11 @@ fn rules(
     after: &Routing,
 ) -> Reason {
     let (old, new) = (rule_name(was), rule_name(is));
-    let rules = after.recipe(&is.recipe).map(|recipe| recipe.rules()).unwrap_or_default();
+    let rules = after.recipe(&is.recipe).map(|recipe| &*recipe.rules).unwrap_or_default();
     let place = |name: Option<&str>| rules.iter().position(|rule| Some(rule.name()) == name);
     let condition = |rule: Option<&Rule>| {
-        rule.and_then(Rule::when).map_or_else(|| "always".to_owned(), |when| when.text().to_owned())
+        rule.and_then(|rule| rule.when.as_ref())
+            .map_or_else(|| "always".to_owned(), |when| when.text().to_owned())
     };
     let (why, deciding) = match (place(was.rule.as_deref()), place(is.rule.as_deref())) {
         (None, _) => (format!("{old} is gone"), None),
@@ -117,7 +118,8 @@ fn rules(
         }
     };
     let mut detail = format!("rule {new} instead of {old}: {why}");
-    if deciding.flatten().and_then(Rule::when).is_some_and(Condition::reads_keywords) {
+    let when = deciding.flatten().and_then(|rule| rule.when.as_ref());
+    if when.is_some_and(Condition::reads_keywords) {
         let told = ["now hits", "no longer hits"].iter().zip(keywords);
         for (word, sets) in told.filter(|(_, sets)| !sets.is_empty()) {
             let noun = if sets.len() == 1 { "keyword set" } else { "keyword sets" };
@@ -191,10 +193,10 @@ fn ranking(is: &Decision, before: Option<&Rule>, after: Option<&Rule>) -> Vec<Re
         return vec![reason("order", told)];
     };
     let mut reasons = weights(old, new, &rule);
-    if new.strategy() == Strategy::Cheapest {
+    if new.strategy == Strategy::Cheapest {
         reasons.extend(prices(old, new));
     }
-    if old.key().map(|key| key.text()) != new.key().map(|key| key.text()) {
+    if old.key.as_ref().map(|key| key.text()) != new.key.as_ref().map(|key| key.text()) {
         reasons.push(reason("key", format!("rule {rule} uses another key")));
     }
     if reasons.is_empty() {
@@ -208,39 +210,37 @@ fn pairs<'r>(
     old: &'r Rule,
     new: &'r Rule,
 ) -> impl Iterator<Item = (&'r WeightedTarget, &'r WeightedTarget)> {
-    new.choices().iter().filter_map(|now| {
-        let then = old.choices().iter().find(|then| then.target().name == now.target().name)?;
+    new.choices.iter().filter_map(|now| {
+        let then = old.choices.iter().find(|then| then.target.name == now.target.name)?;
         Some((then, now))
     })
 }
 
 fn weights(old: &Rule, new: &Rule, rule: &str) -> Vec<Reason> {
-    if new.strategy() != Strategy::Weighted || old.strategy() != Strategy::Weighted {
+    if new.strategy != Strategy::Weighted || old.strategy != Strategy::Weighted {
         return Vec::new();
     }
     let differ =
-        pairs(old, new).filter(|(then, now)| then.weight().to_bits() != now.weight().to_bits());
+        pairs(old, new).filter(|(then, now)| then.weight.to_bits() != now.weight.to_bits());
     let details = differ.map(|(then, now)| {
         format!(
             "rule {rule}: weight of {} {} instead of {}",
-            now.target().name,
-            now.weight(),
-            then.weight()
+            now.target.name, now.weight, then.weight
         )
     });
     details.map(|detail| reason("weight", detail)).collect()
 }
 
 fn prices(old: &Rule, new: &Rule) -> Vec<Reason> {
-    let differ = pairs(old, new).filter(|(then, now)| then.target().prices != now.target().prices);
-    let details = differ.map(|(_, now)| format!("{} has a different price", now.target().name));
+    let differ = pairs(old, new).filter(|(then, now)| then.target.prices != now.target.prices);
+    let details = differ.map(|(_, now)| format!("{} has a different price", now.target.name));
     details.map(|detail| reason("price", detail)).collect()
 }
 
 fn rule_of<'r>(document: Option<&'r Routing>, decision: &Decision) -> Option<&'r Rule> {
     document?
         .recipe(&decision.recipe)?
-        .rules()
+        .rules
         .iter()
         .find(|rule| Some(rule.name()) == decision.rule.as_deref())
 }

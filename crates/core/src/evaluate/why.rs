@@ -38,7 +38,7 @@ fn rule(trial: &RuleTrial<'_>, decision: &Decision) -> ExplainedRule {
     let signals = trial.signals.iter();
     ExplainedRule {
         rule: trial.rule.name().to_owned(),
-        when: trial.rule.when().map(|when| when.text().to_owned()),
+        when: trial.rule.when.as_ref().map(|when| when.text().to_owned()),
         signals: signals.map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
         matches: trial.holds.as_ref().copied().unwrap_or(false),
         error: trial.holds.as_ref().err().cloned(),
@@ -204,8 +204,8 @@ impl DecidedCase<'_> {
         if is(Strategy::Weighted) {
             let recipe = self.document?.recipe(&self.decision.recipe)?;
             let rule = recipe.rule(self.decision.rule.as_deref()?)?;
-            let choice = rule.choices().iter().find(|choice| *choice.target().name == *name)?;
-            return Some(format!("weight {}", choice.weight()));
+            let choice = rule.choices.iter().find(|choice| *choice.target.name == *name)?;
+            return Some(format!("weight {}", choice.weight));
         }
         None
     }

@@ -7,7 +7,7 @@ use super::super::request::media::{ImageRule, PromptSize, TOKENS_PER_FILE};
 use super::super::request::member_names::MemberNames;
 use super::super::request::model_request::{RequestBuilder, TOKENS_PER_CALL, TOKENS_PER_MESSAGE};
 use super::super::request::text::{inside, read_word, tokens_of};
-use super::super::request::tools::{read_format, read_tools};
+use super::super::request::tools::{FORMAT, read_format, read_format_within, read_tools};
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
@@ -36,24 +36,12 @@ pub(crate) fn member(
             read_format(cursor, MemberNames::new("output_format.", FORMAT), "schema", builder)?
         }
         "output_config" => {
-            let mut names = MemberNames::new("output_config.", &["format"]);
-            cursor.members(|cursor, name| match names.find(&name)? {
-                "" => cursor.pass(),
-                _ => read_format(
-                    cursor,
-                    MemberNames::new("output_config.format.", FORMAT),
-                    "schema",
-                    builder,
-                ),
-            })?;
+            read_format_within(cursor, "output_config.", "output_config.format.", builder)?
         }
         _ => cursor.pass()?,
     }
     Ok(())
 }
-
-/// Members of an output format that the gateway uses.
-const FORMAT: &[&str] = &["type", "schema"];
 
 fn message(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
     prompt.messages += 1;

@@ -14,12 +14,6 @@ use serde_json::value::RawValue;
 #[derive(Clone, Debug, Default)]
 pub struct JsonText<'a>(pub Cow<'a, str>);
 
-impl fmt::Display for JsonText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl Deref for JsonText<'_> {
     type Target = str;
 

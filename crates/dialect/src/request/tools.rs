@@ -14,6 +14,9 @@ const TOKENS_PER_CLIENT_TOOL: u64 = 1_000;
 const CLIENT_TOOLS: [&str; 6] =
     ["bash", "text_editor", "computer", "memory", "local_shell", "apply_patch"];
 
+/// Members of an output format that the gateway uses.
+pub(crate) const FORMAT: &[&str] = &["type", "schema"];
+
 /// Reads `tools`: their number and size.
 pub(crate) fn read_tools(
     cursor: &mut Cursor<'_>,
@@ -72,6 +75,21 @@ pub(crate) fn read_definition<'a>(
     // Chat templates write the definition again, with other white space.
     builder.prompt.beside += span.len() as u64;
     Ok(ToolDefinition { kind, has_name, tokens: tokens::estimate(cursor.raw(&span)) })
+}
+
+/// Reads the output format in the member `format` of an object. `within` is the path of the object,
+/// and `path` that of the format.
+pub(crate) fn read_format_within(
+    cursor: &mut Cursor<'_>,
+    within: &'static str,
+    path: &'static str,
+    builder: &mut RequestBuilder,
+) -> Result<(), JsonError> {
+    let mut names = MemberNames::new(within, &["format"]);
+    cursor.members(|cursor, name| match names.find(&name)? {
+        "" => cursor.pass(),
+        _ => read_format(cursor, MemberNames::new(path, FORMAT), "schema", builder),
+    })
 }
 
 /// Reads the output format. `names` are the members that hold its type and schema; `schema` names

@@ -10,7 +10,7 @@ use super::super::request::media::{ImageRule, PromptSize};
 use super::super::request::member_names::MemberNames;
 use super::super::request::model_request::{RequestBuilder, TOKENS_PER_CALL, TOKENS_PER_MESSAGE};
 use super::super::request::text::{inside, read_word, tokens_of};
-use super::super::request::tools::{read_format, read_tools};
+use super::super::request::tools::{read_format_within, read_tools};
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
@@ -43,18 +43,7 @@ pub(crate) fn member(
             builder.system_tokens = TOKENS_PER_MESSAGE + tokens_of(cursor, &text);
         }
         "tools" => read_tools(cursor, builder)?,
-        "text" => {
-            let mut names = MemberNames::new("text.", &["format"]);
-            cursor.members(|cursor, name| match names.find(&name)? {
-                "" => cursor.pass(),
-                _ => read_format(
-                    cursor,
-                    MemberNames::new("text.format.", &["type", "schema"]),
-                    "schema",
-                    builder,
-                ),
-            })?;
-        }
+        "text" => read_format_within(cursor, "text.", "text.format.", builder)?,
         _ => cursor.pass()?,
     }
     Ok(())

@@ -41,7 +41,7 @@ pub(super) fn names(routing: &Routing) -> Vec<(Arc<str>, Option<Arc<str>>)> {
 fn models(routing: &Routing) -> Vec<(&Arc<str>, &str)> {
     let exact = routing.targets().filter(|target| !target.is_pattern());
     let exact = exact.map(|target| (&target.provider.name, &*target.model));
-    let listed = routing.providers().iter().flat_map(|provider| {
+    let listed = routing.providers.iter().flat_map(|provider| {
         price_list::models(provider.price_list).map(|model| (&provider.name, model))
     });
     exact.chain(listed).collect()
@@ -50,7 +50,7 @@ fn models(routing: &Routing) -> Vec<(&Arc<str>, &str)> {
 /// Requested names for which the recipe has a known target. If its targets do not depend on the
 /// requested name, these are the names of all known models.
 fn askable(known: &[(&Arc<str>, &str)], recipe: &Recipe, beginning: &str) -> Vec<String> {
-    let templates = recipe.rules().iter().flat_map(|rule| rule.choices());
+    let templates = recipe.rules.iter().flat_map(|rule| &rule.choices);
     let templates: Vec<_> = templates.filter_map(|choice| choice.template.as_deref()).collect();
     if templates.is_empty() {
         return known.iter().map(|(_, model)| (*model).to_owned()).collect();

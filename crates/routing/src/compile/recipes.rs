@@ -26,7 +26,7 @@ impl Compiler<'_> {
             let (target, template) = self.rule_target(&shadow.target)?;
             Some(Shadow { target, template, percent: shadow.percent })
         });
-        let targets = rules.iter().flat_map(Rule::choices).map(WeightedTarget::target);
+        let targets = rules.iter().flat_map(|rule| &rule.choices).map(|choice| &choice.target);
         let translated = translated(targets.chain(shadow.as_ref().map(|shadow| &shadow.target)));
         Recipe {
             shown: header_of(&spec.name.value),

@@ -45,7 +45,7 @@ impl HealthRegistry {
     pub fn attach(&self, routing: &Routing) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // A document is attached once, before requests use it. A state that is already set stays.
-        for provider in routing.providers() {
+        for provider in &routing.providers {
             let key = (provider.name.clone(), provider.identity);
             let _ = provider.state.set(shared(&mut known.providers, key));
         }
@@ -53,7 +53,7 @@ impl HealthRegistry {
             let key = (target.name.clone(), target.provider.identity);
             let _ = target.state.set(shared(&mut known.targets, key));
         }
-        for recipe in routing.recipes() {
+        for recipe in &routing.recipes {
             let _ = recipe.budget.set(shared(&mut known.budgets, recipe.name.clone()));
         }
         known.targets.retain(|_, state| state.strong_count() > 0);

@@ -131,43 +131,31 @@ impl ObjectLocation {
             names.iter().filter_map(value).filter(|(_, value)| !value.is_empty())
         };
         let url = self.url.as_str();
+        // The builders have the same methods, but share no trait.
+        macro_rules! build {
+            ($builder:ident, $names:expr) => {{
+                let mut builder = $builder::new();
+                for (name, value) in set($names) {
+                    if let Ok(key) = name.to_ascii_lowercase().parse() {
+                        builder = builder.with_config(key, value);
+                    }
+                }
+                let builder = builder.with_http_connector(ObjectConnector::new());
+                builder.with_url(url).with_retry(retry()).build().map(|store| Arc::new(store) as _)
+            }};
+        }
         let built: object_store::Result<Arc<dyn ObjectStore>> = match &self.scheme {
             StorageScheme::Folder(folder) => {
                 make(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
                 LocalFileSystem::new_with_prefix(folder).map(|store| Arc::new(store) as _)
             }
-            StorageScheme::S3 => {
-                let mut builder = AmazonS3Builder::new();
-                for (name, value) in set(S3) {
-                    if let Ok(key) = name.to_ascii_lowercase().parse() {
-                        builder = builder.with_config(key, value);
-                    }
-                }
-                let builder = builder.with_http_connector(ObjectConnector::new());
-                builder.with_url(url).with_retry(retry()).build().map(|store| Arc::new(store) as _)
-            }
-            StorageScheme::Google => {
-                let mut builder = GoogleCloudStorageBuilder::new();
-                for (name, value) in set(GOOGLE) {
-                    if let Ok(key) = name.to_ascii_lowercase().parse() {
-                        builder = builder.with_config(key, value);
-                    }
-                }
-                let builder = builder.with_http_connector(ObjectConnector::new());
-                builder.with_url(url).with_retry(retry()).build().map(|store| Arc::new(store) as _)
-            }
+            StorageScheme::S3 => build!(AmazonS3Builder, S3),
+            StorageScheme::Google => build!(GoogleCloudStorageBuilder, GOOGLE),
             StorageScheme::Azure => {
                 if variable(AZURE_ACCOUNT).is_none_or(|account| account.is_empty()) {
                     return Err(format!("{AZURE_ACCOUNT} is not set"));
                 }
-                let mut builder = MicrosoftAzureBuilder::new();
-                for (name, value) in set(AZURE) {
-                    if let Ok(key) = name.to_ascii_lowercase().parse() {
-                        builder = builder.with_config(key, value);
-                    }
-                }
-                let builder = builder.with_http_connector(ObjectConnector::new());
-                builder.with_url(url).with_retry(retry()).build().map(|store| Arc::new(store) as _)
+                build!(MicrosoftAzureBuilder, AZURE)
             }
         };
         let prefix = match self.scheme {

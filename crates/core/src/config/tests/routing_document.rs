@@ -21,7 +21,7 @@ fn the_demo_document_runs() {
         routing.aliases().map(|(name, recipe)| (name, recipe.name())).next(),
         Some(("auto", "balanced"))
     );
-    assert_eq!(routing.alias("auto").unwrap().retry(), RetryPolicy::default());
+    assert_eq!(routing.alias("auto").unwrap().retry, RetryPolicy::default());
     assert_eq!(
         routing.target("demo/small").unwrap().prices.as_ref().unwrap().base.get(UsageKind::Output),
         Some(2.0)
@@ -251,8 +251,8 @@ fn keyword_sets_are_known_by_name() {
     };
     let routing = routing(&document("'code' in keywords || language == 'de'"))
         .unwrap_or_else(|problems| panic!("{}", shown(&problems)));
-    assert_eq!(routing.keywords().names().collect::<Vec<_>>(), ["code", "law"]);
-    assert!(routing.signals().keywords && routing.signals().language);
+    assert_eq!(routing.keywords.names().collect::<Vec<_>>(), ["code", "law"]);
+    assert!(routing.signals.keywords && routing.signals.language);
     for (when, wanted) in [
         ("'coed' in keywords", "unknown keyword set `coed` (did you mean `code`?)"),
         (
@@ -269,7 +269,7 @@ fn keyword_sets_are_known_by_name() {
     }
     let plain = "providers: { d: { protocol: mock } }\nkeywords: { code: [refactor] }\n\
         recipes: {}\naliases: {}";
-    assert_eq!(self::routing(plain).unwrap().signals(), Default::default());
+    assert_eq!(self::routing(plain).unwrap().signals, Default::default());
 }
 
 #[test]
