@@ -7,7 +7,7 @@ use rerouter_base::blocking::BlockingError;
 use rerouter_base::error::{Error, Kind};
 
 /// What the store returns.
-pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// A refusal or failure of the store.
 #[derive(Debug, thiserror::Error)]

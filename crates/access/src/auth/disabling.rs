@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Auth;
 use rerouter_base::id::UserId;
-use rerouter_store::{ChangeUser, Committed, Result, Role, Store, StoreError, UserRow};
+use rerouter_store::{ChangeUser, Committed, Role, Store, StoreError, UserRow};
 
 impl Auth {
     /// Makes a change that disables a user; [`StoreError::LastAdmin`] for the last admin, unless
@@ -21,7 +21,7 @@ impl Auth {
         id: &UserId,
         last_may_go: bool,
         change: ChangeUser,
-    ) -> Result<Committed> {
+    ) -> Result<Committed, StoreError> {
         let is_new = {
             // One disabling at a time: if two admins were disabled at once, each check would find
             // that the other admin stays.
@@ -84,7 +84,7 @@ impl Auth {
 
     /// Ends the lock-out if the store has decided, as the row has the result from now on. Returns
     /// whether the store has decided.
-    fn settle_lock_out(&self, id: &UserId, outcome: &Result<Committed>) -> bool {
+    fn settle_lock_out(&self, id: &UserId, outcome: &Result<Committed, StoreError>) -> bool {
         let decided = matches!(
             outcome,
             Ok(_) | Err(StoreError::LastAdmin | StoreError::NotFound | StoreError::Conflict)

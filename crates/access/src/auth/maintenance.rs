@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Auth;
-use rerouter_store::{Result, Store};
+use rerouter_store::{Store, StoreError};
 
 /// Time between two sweeps that end expired sessions and write the use of the others.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ const USES_BATCH: usize = 1_000;
 impl Auth {
     /// Writes when keys were last used, in transactions of bounded size. To be called about every
     /// minute, and at the end.
-    pub async fn sweep_uses(&self, store: &Store) -> Result<()> {
+    pub async fn sweep_uses(&self, store: &Store) -> Result<(), StoreError> {
         // Uses that come meanwhile wait for the next sweep.
         for _ in 0..=self.0.keys.unsaved_uses() / USES_BATCH {
             let used = self.0.keys.take_unsaved(USES_BATCH);
@@ -34,7 +34,7 @@ impl Auth {
 
     /// Applies the last uses of keys and sessions at other gateways. To be called about every
     /// minute.
-    pub async fn learn_uses(&self, store: &Store, now: Timestamp) -> Result<()> {
+    pub async fn learn_uses(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let since = now.checked_sub(3 * SWEEP_INTERVAL).unwrap_or(now);
         let uses = store.last_uses_since(since).await?;
         uses.keys.iter().for_each(|(id, at)| self.0.keys.learn_use(id, *at));
@@ -44,7 +44,7 @@ impl Auth {
 
     /// Writes when sessions were last used, and ends those that are over. To be called about every
     /// minute.
-    pub async fn sweep_sessions(&self, store: &Store, now: Timestamp) -> Result<()> {
+    pub async fn sweep_sessions(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         // A session that is idle here may be in use at another gateway, which writes that within
         // two minutes.
         let slack = if store.is_shared() { 3 * SWEEP_INTERVAL } else { Duration::ZERO };

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::Auth;
-use rerouter_store::Result;
+use rerouter_store::StoreError;
 
 /// The first pause, and every pause during a shutdown.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ impl Auth {
     /// Repeats a write until `attempt` succeeds. `subject` names the write in the log.
     pub(super) async fn retry<F>(&self, subject: &str, attempt: impl Fn() -> F)
     where
-        F: Future<Output = Result<()>>,
+        F: Future<Output = Result<(), StoreError>>,
     {
         let mut pause = FIRST_PAUSE;
         for tried in 1_u64.. {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::Auth;
 use super::revocation_scope::RevocationScope;
 use rerouter_base::id::KeyId;
-use rerouter_store::{Committed, Result, Store, StoreError};
+use rerouter_store::{Committed, Store, StoreError};
 
 impl Auth {
     /// Ends a key in this process at once. It stays dead, whatever the store says until it has the
@@ -28,7 +28,12 @@ impl Auth {
     /// Revokes a key. An error means that the revocation is not durable yet. The write is repeated
     /// then, unless the state of the row caused the error. The work goes on even if the caller goes
     /// away.
-    pub async fn revoke(&self, store: &Store, id: &KeyId, at: Timestamp) -> Result<Committed> {
+    pub async fn revoke(
+        &self,
+        store: &Store,
+        id: &KeyId,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
         self.kill(id);
         self.write_revocation(store, id, RevocationScope::Key, at).await
     }
@@ -40,7 +45,7 @@ impl Auth {
         store: &Store,
         id: &KeyId,
         at: Timestamp,
-    ) -> Result<Committed> {
+    ) -> Result<Committed, StoreError> {
         self.kill_descent(id);
         self.write_revocation(store, id, RevocationScope::Descent, at).await
     }
@@ -51,7 +56,7 @@ impl Auth {
         id: &KeyId,
         scope: RevocationScope,
         at: Timestamp,
-    ) -> Result<Committed> {
+    ) -> Result<Committed, StoreError> {
         let (reply, first) = oneshot::channel();
         let (auth, store, id) = (self.clone(), store.clone(), id.clone());
         tokio::spawn(async move {

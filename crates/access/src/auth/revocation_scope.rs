@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use rerouter_base::id::KeyId;
-use rerouter_store::{Committed, Result, Store};
+use rerouter_store::{Committed, Store, StoreError};
 
 /// How much a revocation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,12 @@ pub(super) enum RevocationScope {
 }
 
 impl RevocationScope {
-    pub(super) async fn write(self, store: &Store, id: &KeyId, at: Timestamp) -> Result<Committed> {
+    pub(super) async fn write(
+        self,
+        store: &Store,
+        id: &KeyId,
+        at: Timestamp,
+    ) -> Result<Committed, StoreError> {
         match self {
             RevocationScope::Key => store.revoke_key(id, at).await,
             RevocationScope::Descent => store.revoke_descent(id, at).await,

@@ -12,7 +12,7 @@ use super::principal::{CaptureLevel, Principal, REPLAY_ALL_SCOPE};
 use rerouter_base::id::{AgentId, KeyId, SessionId, UserId};
 use rerouter_base::interface::Interface;
 use rerouter_store::{
-    Change, Committed, Follower, KeyRow, KeyState, Reach, Reload, Result, Store, UserRow,
+    Change, Committed, Follower, KeyRow, KeyState, Reach, Reload, Store, StoreError, UserRow,
 };
 
 /// The tables of [`Auth`], and others that follow the store after them.
@@ -81,7 +81,7 @@ impl Reload for AuthReload {
 impl Auth {
     /// Follows the store from now on and loads what it has. To be called once, before the first
     /// request.
-    pub async fn attach(&self, store: &Store) -> Result<()> {
+    pub async fn attach(&self, store: &Store) -> Result<(), StoreError> {
         store.follow(self.follower(Vec::new())).await.map(drop)
     }
 

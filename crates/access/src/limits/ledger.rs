@@ -18,7 +18,7 @@ use super::draw::Subject;
 use super::pending::lock;
 use rerouter_base::id::UserId;
 use rerouter_base::money::NanoUsd;
-use rerouter_store::{HoldWrite, Per, Result, Since, SpendNews, Store, UsageKey, UsageSums};
+use rerouter_store::{HoldWrite, Per, Since, SpendNews, Store, StoreError, UsageKey, UsageSums};
 
 /// Seconds between two writes of usage by hour and by five minutes. A crash may lose the usage of
 /// this time.
@@ -43,7 +43,7 @@ fn since(now: Timestamp) -> Since {
 
 impl Limiter {
     /// Loads what is spent and held of all budgets. Call it once, before the first request.
-    pub async fn open(&self, store: &Store, now: Timestamp) -> Result<()> {
+    pub async fn open(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let shared = store.is_shared() || store.has_predecessor();
         self.shared.store(shared, Ordering::Relaxed);
         if let Err(error) = store.open_holder(self.holder).await {
@@ -69,7 +69,7 @@ impl Limiter {
 
     /// Reads what others spent and hold, after a change in the store. If the store cannot be read
     /// now, the next round does it.
-    pub async fn refresh(&self, store: &Store, now: Timestamp) -> Result<()> {
+    pub async fn refresh(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         self.is_stale.store(true, Ordering::Relaxed);
         let _turn = self.writing.lock().await;
         let after = self.rev.load(Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Limiter {
     }
 
     /// Writes usage, spend and holds. Requests can draw on the holds from then on.
-    pub async fn write(&self, store: &Store, now: Timestamp) -> Result<()> {
+    pub async fn write(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         // Neither usage nor holds wait for the other.
         let held = self.write_queued(store, now, true).await;
         self.keep_days(store, None).await?;
@@ -121,12 +121,17 @@ impl Limiter {
     }
 
     /// Writes the holds that requests wait for.
-    pub async fn write_waited_for(&self, store: &Store, now: Timestamp) -> Result<()> {
+    pub async fn write_waited_for(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         self.write_queued(store, now, false).await
     }
 
     /// Writes the budgets that are queued: all, or only those for which requests wait.
-    async fn write_queued(&self, store: &Store, now: Timestamp, all: bool) -> Result<()> {
+    async fn write_queued(
+        &self,
+        store: &Store,
+        now: Timestamp,
+        all: bool,
+    ) -> Result<(), StoreError> {
         if all && self.is_alone.load(Ordering::Relaxed) && !store.is_shared() {
             store.end_other_holders(self.holder).await?;
             // Unless an upgrade has begun meanwhile.
@@ -176,7 +181,7 @@ impl Limiter {
 
     /// Registers this process again, after others took it for dead or if the start could not. Its
     /// holds must be written again, as an admin may have settled them.
-    async fn revive(&self, store: &Store, now: Timestamp) -> Result<()> {
+    async fn revive(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
         for entry in &self.counted {
             if let Some(account) = &mut entry.value().counts().account {
@@ -199,7 +204,7 @@ impl Limiter {
         store: &Store,
         now: Timestamp,
         subjects: Vec<Subject>,
-    ) -> Result<()> {
+    ) -> Result<(), StoreError> {
         let mut writes = Vec::new();
         for subject in subjects.iter().filter(|_| !self.is_closed()) {
             self.with_account(subject, |account| {
@@ -220,7 +225,7 @@ impl Limiter {
         &self,
         store: &Store,
         mut writes: Vec<(Subject, HoldWrite)>,
-    ) -> Result<()> {
+    ) -> Result<(), StoreError> {
         if writes.is_empty() {
             return Ok(());
         }
@@ -260,7 +265,11 @@ impl Limiter {
 
     /// Writes the usage that waits, of one user or of all. A read after it sees every request that
     /// has ended.
-    pub async fn write_usage(&self, store: &Store, user: Option<&UserId>) -> Result<()> {
+    pub async fn write_usage(
+        &self,
+        store: &Store,
+        user: Option<&UserId>,
+    ) -> Result<(), StoreError> {
         self.keep_days(store, user).await?;
         self.keep_recent(store, user).await
     }
@@ -271,7 +280,7 @@ impl Limiter {
     }
 
     /// Writes what was spent and gives back what is held. No budget can be spent after it.
-    pub async fn close(&self, store: &Store) -> Result<()> {
+    pub async fn close(&self, store: &Store) -> Result<(), StoreError> {
         self.stop();
         let held = self.end_holds(store).await;
         self.keep_days(store, None).await?;
@@ -279,7 +288,7 @@ impl Limiter {
         held
     }
 
-    async fn end_holds(&self, store: &Store) -> Result<()> {
+    async fn end_holds(&self, store: &Store) -> Result<(), StoreError> {
         let _turn = self.writing.lock().await;
         self.closed.store(true, Ordering::Release);
         let mut last = Vec::new();
@@ -306,7 +315,7 @@ impl Limiter {
     }
 
     /// Writes usage by day, of one user or of all.
-    async fn keep_days(&self, store: &Store, user: Option<&UserId>) -> Result<()> {
+    async fn keep_days(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
         // Locked even if no batch waits: another task may be writing one.
         let _turn = self.keeping.lock().await;
         for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
@@ -322,7 +331,7 @@ impl Limiter {
     }
 
     /// Writes usage that is not stored by hour and by five minutes yet, of one user or of all.
-    async fn keep_recent(&self, store: &Store, user: Option<&UserId>) -> Result<()> {
+    async fn keep_recent(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
         let _turn = self.keeping.lock().await;
         for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
             let Some(batch) = lock(&self.recent).take(user) else { break };
@@ -364,7 +373,7 @@ impl Limiter {
     }
 
     /// Deletes usage and spend that no query can ask for any more.
-    pub async fn trim(&self, store: &Store, now: Timestamp) -> Result<()> {
+    pub async fn trim(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let oldest =
             now.checked_sub(Duration::from_secs(86_400 * USAGE_DAYS.unsigned_abs())).map_or(0, day);
         store.trim_spend(since(now), oldest).await?;
