@@ -65,8 +65,8 @@ async fn reach(deadline: Instant) {
     }
 }
 
-/// The methods of a Pingora session for what no session here has: custom messages, a raw head, and a
-/// retry buffer that may be cut.
+/// The methods of a Pingora session for what no session here has: custom messages, a raw head, and
+/// a retry buffer that may be cut.
 macro_rules! no_custom_messages {
     () => {
         fn pseudo_raw_h1_request_header(&self) -> Bytes {

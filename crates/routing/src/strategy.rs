@@ -102,8 +102,8 @@ fn expected(target: &Target, inputs: &Inputs) -> u128 {
     }
 }
 
-/// A rank by cost, which is never negative: the bits of such numbers have their order. Unknown comes
-/// last.
+/// A rank by cost, which is never negative: the bits of such numbers have their order. Unknown
+/// comes last.
 fn by_cost(cost: Option<f64>) -> u64 {
     cost.map_or(u64::MAX, |cost| cost.max(0.0).to_bits())
 }

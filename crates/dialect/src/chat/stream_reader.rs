@@ -9,7 +9,7 @@ use super::chunk::{
 };
 use crate::neutral::answer::StopReason;
 use crate::neutral::answer_builder::COLLECT_BYTES;
-use crate::neutral::event::{PartKind, StreamEvent, dropped};
+use crate::neutral::event::{PartKind, StreamEvent, drop_if, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonText, TextOrList};
 use crate::neutral::normalizer::ANSWER_PARTS;
@@ -111,9 +111,7 @@ impl ChatStreamReader {
         if let Some(delta) = choice.delta.as_ref().or(choice.message.as_ref()) {
             self.delta(delta, choice.delta.is_none(), each);
         }
-        if choice.logprobs.0 {
-            each(StreamEvent::Dropped(dropped::LOGPROBS));
-        }
+        drop_if(choice.logprobs.0, dropped::LOGPROBS, each);
         if let Some(stop) = stop_reason(&choice.finish_reason) {
             self.stopped = true;
             each(StreamEvent::Stop(stop));
@@ -161,9 +159,7 @@ impl ChatStreamReader {
             (delta.thought_signature.0, dropped::REASONING_SIGNATURES),
             (delta.reasoning_details.iter().flatten().any(sealed), dropped::REASONING_SIGNATURES),
         ] {
-            if present {
-                each(StreamEvent::Dropped(name));
-            }
+            drop_if(present, name, each);
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::neutral::answer::StopReason;
-use crate::neutral::event::{PartKind, StreamEvent, dropped};
+use crate::neutral::event::{PartKind, StreamEvent, drop_if, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
 use crate::neutral::open_parts::OpenParts;
@@ -156,15 +156,9 @@ impl GeminiStreamReader {
         for part in content.unwrap_or_default() {
             self.part(part, each);
         }
-        for (present, name) in [
-            (candidate.citation_metadata.0, dropped::CITATIONS),
-            (candidate.grounding_metadata.0, dropped::CITATIONS),
-            (candidate.logprobs_result.0, dropped::LOGPROBS),
-        ] {
-            if present {
-                each(StreamEvent::Dropped(name));
-            }
-        }
+        drop_if(candidate.citation_metadata.0, dropped::CITATIONS, each);
+        drop_if(candidate.grounding_metadata.0, dropped::CITATIONS, each);
+        drop_if(candidate.logprobs_result.0, dropped::LOGPROBS, each);
         match &*candidate.finish_reason {
             "" => {}
             "STOP" => self.stop(StopReason::End, each),
@@ -207,15 +201,13 @@ impl GeminiStreamReader {
         }
         if part.thought.0 {
             self.sign(&part.thought_signature, each);
-        } else if !part.thought_signature.is_empty() {
-            each(StreamEvent::Dropped(dropped::REASONING_SIGNATURES));
+        } else {
+            let is_signed = !part.thought_signature.is_empty();
+            drop_if(is_signed, dropped::REASONING_SIGNATURES, each);
         }
-        if part.inline_data.0 {
-            each(StreamEvent::Dropped(dropped::IMAGES));
-        }
-        if part.executable_code.0 || part.code_execution_result.0 {
-            each(StreamEvent::Dropped(dropped::SERVER_TOOLS));
-        }
+        drop_if(part.inline_data.0, dropped::IMAGES, each);
+        let has_run = part.executable_code.0 || part.code_execution_result.0;
+        drop_if(has_run, dropped::SERVER_TOOLS, each);
     }
 
     fn sign(&mut self, signature: &str, each: &mut impl FnMut(StreamEvent<'_>)) {

@@ -5,7 +5,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::neutral::answer::StopReason;
-use crate::neutral::event::{PartKind, StreamEvent, dropped};
+use crate::neutral::event::{PartKind, StreamEvent, drop_if, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
 use crate::neutral::open_parts::OpenParts;
@@ -161,9 +161,7 @@ impl MessagesStreamReader {
         match &*block.kind {
             "text" => {
                 self.parts.text(index, PartKind::Text, &block.text, each);
-                if block.citations.0 {
-                    each(StreamEvent::Dropped(dropped::CITATIONS));
-                }
+                drop_if(block.citations.0, dropped::CITATIONS, each);
             }
             "thinking" => {
                 self.parts.text(index, PartKind::Thinking, &block.thinking, each);

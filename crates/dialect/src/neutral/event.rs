@@ -69,3 +69,10 @@ pub mod dropped {
     pub(crate) const REASONING_SIGNATURES: &str = "reasoning_signatures";
     pub(crate) const SERVER_TOOLS: &str = "server_tools";
 }
+
+/// Tells that a part of the answer is left out, if it is there.
+pub(crate) fn drop_if(is_there: bool, name: &'static str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    if is_there {
+        each(StreamEvent::Dropped(name));
+    }
+}

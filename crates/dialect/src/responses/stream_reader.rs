@@ -6,7 +6,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::neutral::answer::StopReason;
-use crate::neutral::event::{PartKind, StreamEvent, dropped};
+use crate::neutral::event::{PartKind, StreamEvent, drop_if, dropped};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
 use crate::neutral::normalizer::ANSWER_PARTS;
@@ -312,12 +312,8 @@ impl ResponsesStreamReader {
                 self.text(index, content, PartKind::Refusal, &said.refusal, each);
             }
             self.parts.end((index, content), each);
-            if said.annotations.0 {
-                each(StreamEvent::Dropped(dropped::CITATIONS));
-            }
-            if said.logprobs.0 {
-                each(StreamEvent::Dropped(dropped::LOGPROBS));
-            }
+            drop_if(said.annotations.0, dropped::CITATIONS, each);
+            drop_if(said.logprobs.0, dropped::LOGPROBS, each);
         }
     }
 
