@@ -17,7 +17,8 @@ const OF_REQUEST: &str = "request_headers client_request_id query error \
     inputs/principal/user_labels inputs/keywords/# inputs/health/# inputs/health/*/node/models \
     inputs/health/*/node/abilities/# decision/provider decision/model decision/recipe \
     decision/rule decision/alias decision/plan/*/* decision/candidates/*/provider \
-    decision/candidates/*/model decision/trace/*/* attempts/*/* served/provider served/model usage/modes/*";
+    decision/candidates/*/model decision/trace/*/* attempts/*/* served/provider served/model \
+    usage/modes/*";
 const OF_ANSWER: &str = "response_headers usage/unknown/#";
 /// Paths of the names on which the decision depends.
 const NAMES: &str = "inputs/request/model inputs/request/name inputs/request/agent/name \
