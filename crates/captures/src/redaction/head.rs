@@ -19,7 +19,7 @@ const OF_REQUEST: &str = "request_headers client_request_id query error \
     decision/rule decision/alias decision/plan/*/* decision/candidates/*/provider \
     decision/candidates/*/model decision/trace/*/* attempts/*/* served/provider served/model \
     usage/modes/*";
-const OF_ANSWER: &str = "response_headers usage/unknown usage/unknown/#";
+const OF_ANSWER: &str = "response_headers usage/unknown";
 /// Paths of the names on which the decision depends.
 const NAMES: &str = "inputs/request/model inputs/request/name inputs/request/agent/name \
     decision/plan/*/* decision/recipe decision/rule";
