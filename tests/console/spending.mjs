@@ -21,7 +21,7 @@ await scenario(async (browser) => {
   const all = await rows();
   assert.equal(all.length, 14);
   assert.deepEqual(all.slice(-2).map(([name]) => name).sort(), ['dear', 'odd']);
-  for (const name of ['errors', 'tokens']) {
+  for (const name of ['failed', 'tokens']) {
     await order(name);
     await heading(`Most ${name} by key`);
   }

@@ -170,7 +170,7 @@ async fn requests_go_to_nodes_that_can_take_them_and_to_no_others() {
         gateway.manage("POST", "/v1/router/replay/evaluate", &gateway.admin_key, None).await.json();
     assert_eq!(
         (&report["evaluated"], &report["changed"], &report["plan_changed"]),
-        (&json!(11), &json!(0), &json!(0)),
+        (&json!(13), &json!(0), &json!(0)),
         "{report}"
     );
 }

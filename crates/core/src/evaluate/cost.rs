@@ -74,7 +74,7 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>, is_cold: bo
             Ok(0)
         };
     };
-    let priced = |usage: &Usage| {
+    let priced = |target: &str, usage: &Usage| {
         let (target, mut usage) = (prices?.target_for(target)?, Cow::Borrowed(usage));
         // A translation leaves out what may multiply prices.
         if Endpoint::named(&head.endpoint).is_some_and(|endpoint| target.is_translated(endpoint)) {
@@ -91,14 +91,13 @@ fn cost(head: &Head, target: Option<&str>, prices: Option<&Routing>, is_cold: bo
     if went
         || head.served.as_ref().is_some_and(|served| is(target, &served.provider, &served.model))
     {
+        let served = served(head).unwrap_or_else(|| target.to_owned());
         // A price may have become known since.
-        let billed = head.cost_usd.map(nano_usd).or_else(|| priced(usage));
-        return billed.ok_or_else(|| {
-            unpriced(&served(head).unwrap_or_else(|| target.to_owned()), Lack::Price)
-        });
+        let billed = head.cost_usd.map(nano_usd).or_else(|| priced(&served, usage));
+        return billed.ok_or_else(|| unpriced(&served, Lack::Price));
     }
     let usage = if is_cold { Cow::Owned(usage.without_cache()) } else { Cow::Borrowed(usage) };
-    priced(&usage).ok_or_else(|| unpriced(target, Lack::Price))
+    priced(target, &usage).ok_or_else(|| unpriced(target, Lack::Price))
 }
 
 /// Whether a complete answer has no usage. Token counts use nothing, and failures are not billed.
