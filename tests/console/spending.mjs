@@ -5,9 +5,13 @@ await scenario(async (browser) => {
   const page = await open(browser);
   await signIn(page, { to: '/console/?by=key' });
   const lines = page.locator('.overview-largest tbody tr');
-  const rows = () => lines.evaluateAll((found) => found.map((line) => [...line.cells].slice(0, 2).map((cell) => cell.innerText.trim())));
+  const rows = () => lines.evaluateAll((found) => found.map((line) => {
+    return [...line.cells].slice(0, 2).map((cell) => cell.innerText.trim());
+  }));
   const heading = (name) => page.getByRole('heading', { name, exact: true }).waitFor();
-  const order = (name) => page.getByRole('navigation', { name: 'Order' }).getByRole('link', { name, exact: true }).click();
+  const link = (navigation, name) => page.getByRole('navigation', { name: navigation })
+    .getByRole('link', { name, exact: true });
+  const order = (name) => link('Order', name).click();
 
   // The one that costs most comes first, with its name, although others have more requests.
   await heading('Most cost by key');
@@ -27,13 +31,15 @@ await scenario(async (browser) => {
   }
 
   // Another grouping begins with its own order. The label may be one that keys have, or any.
-  await page.getByRole('navigation', { name: 'Grouped by' }).getByRole('link', { name: 'label', exact: true }).click();
+  await link('Grouped by', 'label').click();
   await heading('Most cost by label team');
   assert.deepEqual((await rows())[0], ['search', '1']);
   await order('requests');
   await heading('Most requests by label team');
-  assert.deepEqual((await rows()).map(([name, requests]) => `${name}: ${requests}`).sort(), ['none: 1', 'search: 1', 'team 0: 12', 'team 1: 12']);
-  const suggested = await page.locator('#labels option').evaluateAll((found) => found.map((option) => option.value));
+  const counts = (await rows()).map(([name, requests]) => `${name}: ${requests}`).sort();
+  assert.deepEqual(counts, ['none: 1', 'search: 1', 'team 0: 12', 'team 1: 12']);
+  const options = page.locator('#labels option');
+  const suggested = await options.evaluateAll((found) => found.map((option) => option.value));
   assert.deepEqual(suggested, ['team', 'tier']);
   await page.getByLabel('Label of keys').fill('tier');
   await page.getByRole('button', { name: 'Show' }).click();

@@ -32,12 +32,12 @@ fn read(body: &[u8]) -> Option<Usage> {
     Some(usage)
 }
 
-/// The member [`TIER`] of an answer, as it stands in JSON; `None` if there is none.
+/// The member [`TIER`] of an answer, as it stands in JSON; `None` if there is none, as in messages,
+/// whose usage has it, and in truncated answers.
 fn read_tier(body: &[u8]) -> Option<&str> {
     static SEARCH: LazyLock<memmem::FinderRev<'static>> =
         LazyLock::new(|| memmem::FinderRev::new(b"\"service_tier\""));
-    SEARCH.rfind(body)?;
-    own_member(body, TIER, &SEARCH).or_else(|| last_member(body, TIER))
+    own_member(body, TIER, &SEARCH)
 }
 
 /// Places of a name that are tried from the end of an answer.
