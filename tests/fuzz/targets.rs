@@ -9,11 +9,12 @@ use rerouter::internals::dialect::agent::{self, AgentPreset};
 use rerouter::internals::dialect::chat::usage_strip::UsageStrip;
 use rerouter::internals::dialect::endpoint::Endpoint;
 use rerouter::internals::dialect::neutral::{Answer, AnswerContext, Part, Request};
+use rerouter::internals::dialect::recorded_answer::assemble;
 use rerouter::internals::dialect::request::{self, ModelRequest};
 use rerouter::internals::dialect::request_translation::{
     read_request as read_neutral, write_request,
 };
-use rerouter::internals::dialect::stream::{StreamTally, assemble};
+use rerouter::internals::dialect::stream::StreamTally;
 use rerouter::internals::dialect::translate_answer::{
     StreamTranslator, read_answer, translate_answer, translate_error,
 };

@@ -2,7 +2,7 @@
 //! only the form of responses can carry.
 
 use rerouter::internals::dialect::endpoint::Endpoint;
-use rerouter::internals::dialect::stream::assemble;
+use rerouter::internals::dialect::recorded_answer::assemble;
 use serde_json::{Value, json};
 
 use crate::requests::endpoints::post;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use rerouter::internals::dialect::endpoint::Endpoint;
-use rerouter::internals::dialect::stream::assemble;
+use rerouter::internals::dialect::recorded_answer::assemble;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

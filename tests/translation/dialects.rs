@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rerouter::internals::dialect::endpoint::Endpoint;
 use rerouter::internals::dialect::neutral::AnswerContext;
-use rerouter::internals::dialect::stream::assemble;
+use rerouter::internals::dialect::recorded_answer::assemble;
 use serde_json::{Value, json};
 
 use crate::requests::endpoints::post;

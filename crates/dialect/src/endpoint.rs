@@ -1,7 +1,6 @@
 //! The endpoints of the data plane: what clients ask for.
 
 use http::HeaderName;
-use serde_json::Value;
 
 use super::Dialect;
 use rerouter_base::error::Error;
@@ -65,9 +64,9 @@ impl Endpoint {
         (self.row().error_event)(error, request_id, number)
     }
 
-    /// What turns an answer into a chat completion, where it can be one.
-    pub fn as_chat_completion(self) -> Option<fn(Value) -> Value> {
-        self.row().as_chat_completion
+    /// Whether its answers can be read as chat completions.
+    pub fn completes(self) -> bool {
+        self.row().completes
     }
 
     /// The header in which its clients look for the id of a request, beside `x-request-id`.

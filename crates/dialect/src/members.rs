@@ -140,6 +140,64 @@ macro_rules! wire_object {
 
 pub(super) use wire_object;
 
+/// Declares a struct for an object of an answer, with fields `name: type` or `name: type =
+/// "member"`, whose types read any value. Of repeated members the last wins. Names of other members
+/// go to `others`, unless they say nothing that a client asks for (the list before the fields) or
+/// their value is `null`, `false` or empty.
+macro_rules! answer_object {
+    ($(#[$meta:meta])* $name:ident, [$($silent:literal),* $(,)?], {
+        $($field:ident: $type:ty $(= $member:literal)?,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Default)]
+        pub(super) struct $name<'a> {
+            $(pub(super) $field: $type,)*
+            pub(super) others: Vec<std::borrow::Cow<'a, str>>,
+        }
+
+        impl<'de: 'a, 'a> serde::Deserialize<'de> for $name<'a> {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Reader<'a>(std::marker::PhantomData<&'a ()>);
+                impl<'de: 'a, 'a> serde::de::Visitor<'de> for Reader<'a> {
+                    type Value = $name<'a>;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<$name<'a>, A::Error> {
+                        let mut read = $name::default();
+                        while let Some($crate::members::WireName(name)) = map.next_key()? {
+                            $(if name == $crate::members::wire_object!(@ $field $($member)?) {
+                                read.$field = map.next_value()?;
+                                continue;
+                            })*
+                            let value: $crate::neutral::json_text::JsonPresence = map.next_value()?;
+                            let silent: &[&str] = &[$($silent),*];
+                            if value.0 && !silent.contains(&&*name) {
+                                read.others.push(name);
+                            }
+                        }
+                        Ok(read)
+                    }
+                }
+                from.deserialize_map(Reader(std::marker::PhantomData))
+            }
+        }
+    };
+}
+
+pub(super) use answer_object;
+
+/// The name, with characters that a header cannot hold replaced.
+pub(super) fn printable(member: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+    member.chars().take(80).map(|c| if allowed(c) { c } else { '?' }).collect()
+}
+
 // The user's place in the options of a web search, in every dialect.
 wire_object!(Place, &[], {
     kind: String = "type",

@@ -1,14 +1,15 @@
-//! Reads captured answers for display. Content before a failure is kept.
+//! Reads captured answers. Content before a failure is kept.
+
+use serde_json::Value;
 
 use super::Dialect;
 use super::neutral::answer::{Answer, AnswerContext, Failure};
-use super::neutral::answer_builder::AnswerBuilder;
+use super::neutral::answer_builder::{AnswerBuilder, COLLECT_BYTES};
 use super::neutral::event::StreamEvent;
-use super::neutral::normalizer::Normalizer;
-use super::neutral::{failure, size};
-use super::translate_answer::{StreamReader, read_whole};
-use crate::neutral::answer_builder::COLLECT_BYTES;
-use crate::wire::sse::Splitter;
+use super::neutral::failure;
+use super::neutral::normalizer::{AnswerFit, Normalizer};
+use super::stream::StreamTally;
+use super::translate_answer::read_whole;
 
 /// An answer as far as it can be read.
 #[derive(Debug, Default)]
@@ -17,52 +18,61 @@ pub struct RecordedAnswer {
     /// The reason why the answer is incomplete.
     pub failure: Option<Failure>,
     /// Names of parts that the neutral form cannot represent.
-    pub dropped: Vec<&'static str>,
-}
-
-/// Collects events until the limits of an answer are exceeded.
-struct EventCollector {
-    normalizer: Normalizer,
-    builder: AnswerBuilder,
-    full: Option<Failure>,
-}
-
-impl EventCollector {
-    fn take(&mut self, event: StreamEvent<'_>) {
-        let EventCollector { normalizer, builder, full } = self;
-        normalizer.pass(event, &mut |event| {
-            if full.is_none() {
-                *full = builder.take(&event).err();
-            }
-        });
-    }
+    pub dropped: Vec<String>,
 }
 
 /// Reads a model's answer in this dialect. An error in place of an answer becomes `failure`.
 pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAnswer {
-    let mut collector = EventCollector {
-        normalizer: Normalizer::new(AnswerContext::default(), false),
-        builder: AnswerBuilder::default(),
-        full: None,
+    collect(from, body, is_stream, AnswerFit { takes_text_calls: true, ..AnswerFit::default() })
+}
+
+/// Assembles the answer of a recorded stream: as its last event repeats it, else from what the
+/// neutral form has. Then the member `x_rerouter_dropped` names what is left out. `null` if clients do not speak the dialect.
+pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
+    let dialect = dialect.into();
+    let Some(rules) = &dialect.row().client else { return Value::Null };
+    if let Some(whole) = rules.last_event.and_then(|read| read(stream)) {
+        return whole;
+    }
+    let fit = AnswerFit { seals: true, joins: false, takes_text_calls: true };
+    let read = collect(dialect, stream, true, fit);
+    let written = |write: &dyn Fn(&mut Vec<u8>)| {
+        let mut out = Vec::new();
+        write(&mut out);
+        serde_json::from_slice::<Value>(&out).unwrap_or_default()
+    };
+    let mut whole = written(&|out| (rules.write_answer)(&read.answer, out));
+    let failure = read.failure.filter(|failure| *failure != failure::ended_early());
+    if let Some(failure) = failure {
+        whole["error"] = written(&|out| (rules.write_failure)(&failure, out))["error"].take();
+    }
+    if !read.dropped.is_empty() {
+        whole["x_rerouter_dropped"] = read.dropped.into();
+    }
+    whole
+}
+
+/// Collects an answer until its limits are exceeded.
+fn collect(from: Dialect, body: &[u8], is_stream: bool, fit: AnswerFit) -> RecordedAnswer {
+    let mut normalizer = Normalizer::new(AnswerContext::default(), fit);
+    let (mut builder, mut full) = (AnswerBuilder::default(), None);
+    let mut take = |event: StreamEvent<'_>| {
+        normalizer.pass(event, &mut |event| {
+            if full.is_none() {
+                full = builder.take(&event).err();
+            }
+        });
     };
     if is_stream {
-        let (mut splitter, mut reader) =
-            (Splitter::with_limit(COLLECT_BYTES), StreamReader::new(from));
-        splitter.feed(body, |event| reader.read(event, &mut |event| collector.take(event)));
-        splitter.finish(|event| reader.read(event, &mut |event| collector.take(event)));
-        reader.end(&mut |event| collector.take(event));
+        let mut tally = StreamTally::reading(from, COLLECT_BYTES);
+        tally.read(body, &mut take);
+        tally.finish_read(&mut take);
         // Ignored if the stream has ended properly.
-        collector.take(StreamEvent::Failed(failure::ended_early()));
+        take(StreamEvent::Failed(failure::ended_early()));
     } else {
-        match std::str::from_utf8(body) {
-            _ if size::is_too_large(body) => {
-                collector.take(StreamEvent::Failed(failure::too_long()));
-            }
-            Ok(text) => read_whole(from, text, &mut |event| collector.take(event)),
-            Err(_) => collector.take(StreamEvent::Failed(failure::unreadable())),
-        }
+        read_whole(from, body, &mut take);
     }
-    let dropped = collector.normalizer.dropped().to_vec();
-    let (answer, failed) = collector.builder.so_far();
-    RecordedAnswer { answer, failure: collector.full.or(failed), dropped }
+    let dropped = normalizer.dropped().to_vec();
+    let (answer, failed) = builder.so_far();
+    RecordedAnswer { answer, failure: full.or(failed), dropped }
 }

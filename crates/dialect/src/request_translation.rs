@@ -5,6 +5,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::feature::{Fate, Feature};
 pub use super::members::MalformedRequest;
+use super::members::printable;
 use super::neutral::part::Part;
 use super::neutral::request::Request;
 use super::{Dialect, chat, gemini, messages, responses};
@@ -106,12 +107,6 @@ fn keeps_thinking(request: &Request, target: Dialect) -> bool {
         seal.is_some_and(|seal| seal.dialect == target.name())
     };
     thinking.next().is_some_and(is_own) && thinking.all(is_own)
-}
-
-/// The name, with characters that a header cannot hold replaced.
-fn printable(member: &str) -> String {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
-    member.chars().take(80).map(|c| if allowed(c) { c } else { '?' }).collect()
 }
 
 impl From<TranslationRefusal> for Error {

@@ -5,9 +5,11 @@ use serde_json::Value;
 
 use super::Dialect;
 use super::agent::AgentRules;
+use super::neutral::answer::{Answer, Failure};
+use super::neutral::event::{Each, ReadEvents, Unreadable, WriteEvents};
 use super::neutral::request::Request;
 use super::request::model_request::RequestRules;
-use super::stream::event::StreamRules;
+use super::stream::event::OversizedRule;
 use super::usage_answer::UsageRules;
 use rerouter_base::error::Error;
 
@@ -16,13 +18,33 @@ pub(super) struct DialectRow {
     pub(super) name: &'static str,
     /// The name of its API in texts for people.
     pub(super) title: &'static str,
-    pub(super) stream: StreamRules,
+    /// A reader of its streams.
+    pub(super) reader: fn() -> Box<dyn ReadEvents>,
+    /// Reads a whole answer.
+    pub(super) read_whole: fn(&str, Each<'_>) -> Result<(), Unreadable>,
+    pub(super) oversized: OversizedRule,
+    /// How clients are answered; `None` if only providers speak the dialect.
+    pub(super) client: Option<ClientRules>,
     pub(super) usage: UsageRules,
     /// The token limit of a translated request whose client gives none; `None` if the dialect
     /// requires none.
     pub(super) default_limit: Option<u64>,
     /// How the dialect's providers count the tokens of a prompt, for clients of other dialects.
     pub(super) count: Option<CountRules>,
+}
+
+/// The answers to the dialect's clients.
+pub(super) struct ClientRules {
+    pub(super) write_answer: fn(&Answer, &mut Vec<u8>),
+    /// A writer of streams. `true`: with the usage, where a client has to ask for it.
+    pub(super) writer: fn(bool) -> Box<dyn WriteEvents>,
+    /// The whole answer in the last event of a stream, if the dialect repeats it there.
+    pub(super) last_event: Option<fn(&[u8]) -> Option<Value>>,
+    pub(super) write_failure: fn(&Failure, &mut Vec<u8>),
+    /// Whether it has calls of tools that take free text.
+    pub(super) takes_text_calls: bool,
+    /// Whether all texts of an answer become one.
+    pub(super) joins: bool,
 }
 
 /// The requests and answers of a token count.
@@ -48,8 +70,8 @@ pub(super) struct EndpointRow {
     /// Writes an error of the gateway as the last event of a stream. Its arguments are the error,
     /// the id of the request and the event's sequence number.
     pub(super) error_event: fn(&Error, &str, u64) -> String,
-    /// Turns a whole answer into a chat completion, where that is possible.
-    pub(super) as_chat_completion: Option<fn(Value) -> Value>,
+    /// Whether its answers can be read as chat completions.
+    pub(super) completes: bool,
     /// The header in which its clients look for the id of a request, beside `x-request-id`.
     pub(super) request_id: Option<HeaderName>,
 }

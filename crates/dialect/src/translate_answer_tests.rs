@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::endpoint::Endpoint;
 use crate::recorded::{Exchange, exchanges, streams};
-use crate::stream::assemble;
+use crate::recorded_answer::assemble;
 
 pub(super) const CLIENTS: [Dialect; 3] = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
 

@@ -10,7 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::neutral::answer::{FailureKind, StopReason, TokenCounts};
 use crate::neutral::part::{Part, Thinking, ToolCall};
 use crate::neutral::seal::Seal;
-use crate::stream::assemble;
+use crate::recorded_answer::assemble;
 
 fn events(chunks: &[Value]) -> String {
     chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
@@ -163,12 +163,7 @@ fn gemini_is_read_whole_and_as_a_stream() {
             \"call_abc_0\"), (\"hear\", Object {}, \"own\")], \
             stop: \"calls\", usage: Some([20, 5, 10, 3]) }";
         assert_eq!(format!("{read:?}"), expected, "{to:?}");
-        let signatures: &[_] = if to == Dialect::Chat {
-            &["reasoning_signatures", "citations"]
-        } else {
-            &["citations"]
-        };
-        assert_eq!(whole.dropped, signatures);
+        assert_eq!(whole.dropped, ["citations"]);
     }
     let messages = translate_answer(
         Dialect::Gemini,
@@ -352,6 +347,7 @@ fn answer_strategy() -> impl Strategy<Value = Answer> {
     let stop = prop_oneof![Just(StopReason::End), Just(StopReason::MaxTokens)];
     (thinking, text, prop::collection::vec(call, 0..4), stop, counts).prop_map(
         |(thinking, text, calls, stop, counts)| Answer {
+            citations: Vec::new(),
             id: "abc".into(),
             model: "m".into(),
             created: 7,
@@ -372,11 +368,7 @@ fn answer_strategy() -> impl Strategy<Value = Answer> {
 
 fn written(answer: &Answer, to: Dialect) -> Vec<u8> {
     let mut out = Vec::new();
-    match to {
-        Dialect::Messages => messages::answer_writer::write(answer, &mut out),
-        Dialect::Responses => responses::answer_writer::write(answer, &mut out),
-        _ => chat::answer_writer::write(answer, &mut out),
-    }
+    (to.row().client.as_ref().unwrap().write_answer)(answer, &mut out);
     out
 }
 

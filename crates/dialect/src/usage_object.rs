@@ -60,7 +60,7 @@ const COSTS: [&str; 2] = ["cost", "cost_details"];
 /// The usage reported so far. Some streams report the prompt at the beginning and the output at the
 /// end.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PartialUsage {
+pub(crate) struct PartialUsage {
     prompt: Option<u64>,
     completion: Option<u64>,
     total: Option<u64>,
@@ -81,7 +81,7 @@ pub struct PartialUsage {
 
 impl PartialUsage {
     /// Reads a usage object leniently; `None` if it has no counts.
-    pub fn read(written: &str) -> Option<Self> {
+    pub(crate) fn read(written: &str) -> Option<Self> {
         let mut told = PartialUsage::default();
         let mut path = String::new();
         json::read_object(written.as_bytes(), |cursor, name| {
@@ -242,7 +242,7 @@ impl PartialUsage {
 
     /// Merges a later report. Counts in a stream are totals so far, so later ones replace earlier
     /// ones.
-    pub fn update(&mut self, later: PartialUsage) {
+    pub(crate) fn update(&mut self, later: PartialUsage) {
         self.total = later.total.or(self.total.filter(|_| later.completion.is_none()));
         for (count, later) in [
             (&mut self.prompt, later.prompt),
@@ -271,12 +271,12 @@ impl PartialUsage {
     }
 
     /// Whether both prompt and answer were counted.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         !self.absurd && self.prompt.or(self.fresh).is_some() && self.completion.is_some()
     }
 
     /// The usage; `None` if a count is implausible.
-    pub fn usage(&self) -> Option<Usage> {
+    pub(crate) fn usage(&self) -> Option<Usage> {
         if self.absurd {
             return None;
         }

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use super::answer_translation::{AnswerPlan, AnswerTranslation, WholeTranslation};
 use rerouter_base::secret::{Mask, StreamMask};
 use rerouter_dialect::chat::usage_strip::UsageStrip;
+use rerouter_dialect::stream::StreamTally;
 
 /// The memory of a translated stream is counted in steps of this many bytes.
 const HELD_STEP: usize = 4 << 10;
@@ -86,6 +87,19 @@ impl AnswerFilter {
         }
     }
 
+    /// The counts of a stream that is translated.
+    pub(super) fn tally(&self) -> Option<&StreamTally> {
+        match &self.translation {
+            Some(AnswerTranslation::Stream { translator, .. }) => Some(translator.tally()),
+            _ => None,
+        }
+    }
+
+    /// The header that lists what a translation left out, if the answer added to the list.
+    pub(super) fn dropped(&self) -> Option<HeaderValue> {
+        self.translation.as_ref()?.dropped()
+    }
+
     /// Bytes kept for translation. For a stream the number is rounded up to a multiple of
     /// [`HELD_STEP`], because the exact number changes with each event.
     pub(super) fn held(&self) -> usize {
@@ -101,7 +115,7 @@ impl AnswerFilter {
     /// Ends a translated stream for lack of memory. Returns its last event.
     pub(super) fn give_up(&mut self) -> Bytes {
         let mut event = Vec::new();
-        if let Some(AnswerTranslation::Stream { translator, failed }) = &mut self.translation {
+        if let Some(AnswerTranslation::Stream { translator, failed, .. }) = &mut self.translation {
             translator.give_up(&mut event);
             *failed = translator.has_failed();
         }

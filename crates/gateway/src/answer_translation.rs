@@ -29,9 +29,9 @@ pub(super) struct AnswerPlan {
 impl AnswerPlan {
     /// The header that lists what was left out; `None` if nothing was. `more` lists members of the
     /// answer.
-    pub(super) fn dropped_header(&self, more: &[&'static str]) -> Option<HeaderValue> {
+    pub(super) fn dropped_header(&self, more: &[String]) -> Option<HeaderValue> {
         let mut names: Vec<&str> = Vec::new();
-        for name in self.dropped.iter().map(String::as_str).chain(more.iter().copied()) {
+        for name in self.dropped.iter().chain(more).map(String::as_str) {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -44,6 +44,7 @@ impl AnswerPlan {
 pub(super) enum AnswerTranslation {
     Stream {
         translator: Box<StreamTranslator>,
+        plan: AnswerPlan,
         /// The stream ended with an error before the provider's bytes ended.
         failed: bool,
     },
@@ -67,7 +68,8 @@ impl AnswerTranslation {
     pub(super) fn begin(plan: &AnswerPlan, status: u16, stream: bool) -> Self {
         if stream && !plan.counts && (200..300).contains(&status) {
             let translator = StreamTranslator::new(plan.from, plan.to, plan.context.clone());
-            return AnswerTranslation::Stream { translator: Box::new(translator), failed: false };
+            let (translator, plan) = (Box::new(translator), plan.clone());
+            return AnswerTranslation::Stream { translator, plan, failed: false };
         }
         AnswerTranslation::Whole(Box::new(WholeTranslation {
             plan: plan.clone(),
@@ -83,7 +85,7 @@ impl AnswerTranslation {
     /// ready.
     pub(super) fn feed(&mut self, piece: &[u8], end: bool) -> Bytes {
         match self {
-            AnswerTranslation::Stream { translator, failed } => {
+            AnswerTranslation::Stream { translator, failed, .. } => {
                 let mut out = Vec::with_capacity(piece.len());
                 translator.feed(piece, &mut out);
                 *failed = translator.has_failed();
@@ -96,6 +98,19 @@ impl AnswerTranslation {
                 whole.body.extend_from_slice(piece);
                 if end { whole.translate() } else { Bytes::new() }
             }
+        }
+    }
+
+    /// The header that lists what was left out, if the answer added to the list. Of a stream, once
+    /// it is over.
+    pub(super) fn dropped(&self) -> Option<HeaderValue> {
+        match self {
+            AnswerTranslation::Stream { translator, plan, .. } => {
+                let more = translator.dropped();
+                let is_over = translator.is_over() && !more.is_empty();
+                is_over.then(|| plan.dropped_header(more)).flatten()
+            }
+            AnswerTranslation::Whole(whole) => whole.dropped.clone(),
         }
     }
 }
@@ -135,11 +150,6 @@ impl WholeTranslation {
     /// The usage that the provider reported.
     pub(super) fn usage(&self) -> Option<Usage> {
         self.usage.clone()
-    }
-
-    /// The header that lists what was left out, if the answer added to the list.
-    pub(super) fn dropped(&self) -> Option<&HeaderValue> {
-        self.dropped.as_ref()
     }
 
     /// The error status of an answer that holds an error, or cannot be read, although its status is

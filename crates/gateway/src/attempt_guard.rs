@@ -84,15 +84,13 @@ impl AttemptGuard {
                 AttemptOutcome::Unavailable(retry_after::read(&relay.headers, now))
             }
             // An error inside a stream may name a status.
-            Some(AttemptFailure::InBand) => {
-                match relay.tally.error().and_then(|error| error.status) {
-                    Some(401) => AttemptOutcome::Refused,
-                    Some(403) => AttemptOutcome::Forbidden,
-                    Some(429) => AttemptOutcome::Limited(None),
-                    Some(400..=499) => AttemptOutcome::Answered,
-                    _ => AttemptOutcome::Failed,
-                }
-            }
+            Some(AttemptFailure::InBand) => match relay.tally().error().map(|error| error.status) {
+                Some(401) => AttemptOutcome::Refused,
+                Some(403) => AttemptOutcome::Forbidden,
+                Some(429) => AttemptOutcome::Limited(None),
+                Some(400..=499) => AttemptOutcome::Answered,
+                _ => AttemptOutcome::Failed,
+            },
             Some(AttemptFailure::Connect | AttemptFailure::ServerError | AttemptFailure::Cut) => {
                 AttemptOutcome::Failed
             }

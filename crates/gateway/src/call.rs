@@ -444,7 +444,7 @@ impl InferenceCall {
             progress.slot = None;
         }
         if let RelayVerdict::Forward { tasks, .. } = &verdict
-            && (tasks.iter().any(HttpTask::is_end) || progress.relay.tally.done_seen())
+            && (tasks.iter().any(HttpTask::is_end) || progress.relay.tally().done_seen())
         {
             self.ends();
         }

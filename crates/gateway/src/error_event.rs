@@ -15,7 +15,7 @@ pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
     }
     let start = if outcome.relay.between_events() { "" } else { "\n\n" };
     let event =
-        rendered(call.request.endpoint, call.id.as_str(), outcome.relay.tally.next_number());
+        rendered(call.request.endpoint, call.id.as_str(), outcome.relay.tally().next_number());
     Bytes::from(format!("{start}{event}"))
 }
 

@@ -117,7 +117,7 @@ impl Outcome {
             let is_billed = call.request.endpoint.costs() && outcome.failure.is_none();
             outcome.lacks_usage = is_billed && outcome.usage.is_none();
         } else if is_left {
-            outcome.usage = Some(outcome.relay.tally.usage_or_estimate(prompt_tokens));
+            outcome.usage = Some(outcome.relay.tally().usage_or_estimate(prompt_tokens));
         }
         if let Some(usage) = &mut outcome.usage {
             // A translation leaves these members out.
@@ -160,7 +160,7 @@ impl Outcome {
         usage.total_tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);
         // Tokens count as estimated, and money as the most that they can be.
         self.charged = target.and_then(|target| {
-            let is_told = self.relay.tally.is_prompt_told();
+            let is_told = self.relay.tally().is_prompt_told();
             let prompt = PromptBound::new(ceiling, &request.headers);
             let most = if is_told { 0 } else { prompt.tokens(target) };
             let mut usage = usage.clone();
@@ -178,7 +178,7 @@ impl Outcome {
 
     fn read_usage(&self, dialect: Dialect, prompt_tokens: u64) -> Option<Usage> {
         if self.relay.stream {
-            return Some(self.relay.tally.usage_or_estimate(prompt_tokens));
+            return Some(self.relay.tally().usage_or_estimate(prompt_tokens));
         }
         if let Some(translated) = self.relay.filter.whole() {
             return translated.usage();

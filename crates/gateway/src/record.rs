@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
 
 use super::accounting::CallAccount;
+use super::answer_translation::DROPPED;
 use super::exchange::{HttpExchange, client_request_id};
 use super::failure::AttemptFailure;
 use super::outcome::Outcome;
@@ -242,6 +243,8 @@ impl Record {
         line.usage_estimated = head.usage.as_ref().is_some_and(|usage| usage.estimated);
         line.cost_usd = head.cost_usd;
         line.attempts = Some(outcome.attempts.len());
+        let dropped = outcome.relay.headers.get(&DROPPED).and_then(|names| names.to_str().ok());
+        line.dropped = dropped.map(str::to_owned);
         line.recipe = head.decision.as_ref().map(|decision| Arc::clone(&decision.recipe));
         line.provider = head.served.as_ref().map(|served| served.provider.clone());
         line.served_model = head.served.as_ref().map(|served| served.model.clone());

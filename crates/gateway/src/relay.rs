@@ -14,7 +14,7 @@ use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault}
 use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use rerouter_base::body_memory::{BodyClass, BodyMemory, Held};
 use rerouter_dialect::neutral::answer_builder::COLLECT_BYTES;
-use rerouter_dialect::stream::{self as tally, StreamTally};
+use rerouter_dialect::stream::{StreamTally, StreamVerdict, error_in};
 use rerouter_dialect::wire::sse::ends_event;
 
 /// Most bytes of an answer that are held until its first content event.
@@ -45,7 +45,8 @@ pub(super) struct Relay {
     pub(super) status: Option<u16>,
     pub(super) headers: HeaderMap,
     pub(super) stream: bool,
-    pub(super) tally: StreamTally,
+    /// The counts of a stream that is not translated.
+    tally: StreamTally,
     pub(super) filter: AnswerFilter,
     /// The copy for the capture: the body that the client gets.
     pub(super) body: BytesMut,
@@ -97,6 +98,7 @@ impl Relay {
                     self.hold(task);
                 }
             }
+            self.note_content();
             if end {
                 return self.judge_end(forward, rules);
             }
@@ -138,7 +140,7 @@ impl Relay {
             None if !self.ok() => overfull,
             // A document is held until it is whole: it may break off, or turn out to be an error.
             None if self.is_document() => overfull || !rules.has_next,
-            None => !self.stream || self.tally.verdict() != tally::StreamVerdict::Open || overfull,
+            None => !self.stream || self.tally().verdict() != StreamVerdict::Open || overfull,
         };
         if ready { NextStep::Commit } else { NextStep::Wait }
     }
@@ -178,13 +180,13 @@ impl Relay {
             && !self.committed
             && self.stream
             && self.ok()
-            && self.tally.verdict() == tally::StreamVerdict::Answer
+            && self.tally().verdict() == StreamVerdict::Answer
         {
             forward = self.commit();
         }
         self.tally.finish();
         let cut =
-            self.stream && self.ok() && self.tally.error().is_none() && !self.tally.finished();
+            self.stream && self.ok() && self.tally().error().is_none() && !self.tally().finished();
         if self.committed && rules.mode == Mode::Relay {
             if cut {
                 // The end is held back, so that the client does not take the answer for complete.
@@ -240,16 +242,26 @@ impl Relay {
             }
             HttpTask::Body(Some(bytes), _) => {
                 self.begins = self.begins.or(bytes.first().copied());
-                if self.stream && self.ok() {
+                if self.stream && self.ok() && self.filter.tally().is_none() {
                     self.tally.feed(bytes);
-                }
-                if self.first_content.is_none()
-                    && (!self.stream || self.tally.verdict() != tally::StreamVerdict::Open)
-                {
-                    self.first_content = Some(Instant::now());
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The counts of the provider's stream.
+    pub(super) fn tally(&self) -> &StreamTally {
+        self.filter.tally().unwrap_or(&self.tally)
+    }
+
+    /// Notes the time of the first content.
+    fn note_content(&mut self) {
+        if self.first_content.is_none()
+            && self.begins.is_some()
+            && (!self.stream || self.tally().verdict() != StreamVerdict::Open)
+        {
+            self.first_content = Some(Instant::now());
         }
     }
 
@@ -301,14 +313,15 @@ impl Relay {
         joined(left, self.filter.give_up())
     }
 
-    /// Adds the header that lists what the translation of an answer left out.
+    /// Adds the header that lists what the translation of an answer left out. Of a stream, the
+    /// client has the header already; the capture and the access line get the rest.
     fn name_dropped(&mut self) {
-        if let Some(dropped) = self.filter.whole().and_then(WholeTranslation::dropped) {
-            self.headers.insert(&DROPPED, dropped.clone());
+        if let Some(dropped) = self.filter.dropped() {
             if let Some(HttpTask::Header(header, _)) = self.held.first_mut() {
                 // Fails only if the name is not valid.
                 let _always = header.insert_header(&DROPPED, dropped.clone());
             }
+            self.headers.insert(&DROPPED, dropped);
         }
     }
 
@@ -395,12 +408,12 @@ impl Relay {
         self.committed
             && self.stream
             && self.ok()
-            && (self.tally.done_seen() || self.tally.error().is_some() || self.is_unreadable())
+            && (self.tally().done_seen() || self.tally().error().is_some() || self.is_unreadable())
     }
 
     /// Whether a stream could not be translated although the provider reported no error.
     fn is_unreadable(&self) -> bool {
-        self.filter.is_given_up() && self.tally.error().is_none()
+        self.filter.is_given_up() && self.tally().error().is_none()
     }
 
     /// Whether the stream so far ends at the end of an event.
@@ -421,9 +434,9 @@ impl Relay {
     /// Whether a successful answer contains an error, as an event or as the document.
     pub(super) fn has_error(&self) -> bool {
         self.ok()
-            && (self.tally.error().is_some()
+            && (self.tally().error().is_some()
                 || self.is_unreadable()
-                || (!self.stream && tally::error_in(&self.body).is_some()))
+                || (!self.stream && error_in(&self.body).is_some()))
     }
 
     /// Whether the answer is a successful JSON document. A body that begins with whitespace does
@@ -436,9 +449,7 @@ impl Relay {
     }
 
     fn holds_document_of_error(&self) -> bool {
-        self.held_bytes <= HOLD_BYTES
-            && self.is_document()
-            && tally::error_in(&self.held_body()).is_some()
+        self.held_bytes <= HOLD_BYTES && self.is_document() && error_in(&self.held_body()).is_some()
     }
 
     fn held_body(&self) -> Bytes {
@@ -452,7 +463,7 @@ impl Relay {
     }
 
     fn in_band_error(&self) -> bool {
-        let is_error = self.tally.verdict() == tally::StreamVerdict::Error;
+        let is_error = self.tally().verdict() == StreamVerdict::Error;
         self.stream && self.ok() && (is_error || self.is_unreadable())
     }
 

@@ -13,7 +13,7 @@ use rerouter_dialect::Dialect;
 use rerouter_dialect::chat::usage_strip::UsageStrip;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::recorded;
-use rerouter_dialect::stream::assemble;
+use rerouter_dialect::recorded_answer::assemble;
 
 const ROLE: &str = "data: {\"choices\":[{\"index\":0,\
     \"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
@@ -249,7 +249,7 @@ fn a_stream_that_is_not_captured_is_not_copied() {
     assert_eq!(bytes.collect::<Vec<_>>().concat(), body.as_bytes());
     assert_eq!((relay.body.len(), relay.body_truncated), (0, false));
     assert!(relay.between_events() && relay.has_said_all());
-    assert_eq!(relay.tally.usage().map(|usage| usage.prompt_tokens), Some(3));
+    assert_eq!(relay.tally().usage().map(|usage| usage.prompt_tokens), Some(3));
     let mut relay = Relay::default();
     let document = Made { kind: "application/json", rules, ..STREAM };
     relay.observe(tasks(document, b"{}", &[]), rules);
@@ -286,7 +286,7 @@ fn the_usage_that_only_we_asked_for_is_counted_and_kept_back() {
             let mut relay = Relay::default();
             relay.observe(tasks(Made { end, rules, ..STREAM }, body.as_bytes(), chunks), rules);
             assert_eq!(
-                relay.tally.usage().map(|usage| (usage.prompt_tokens, usage.completion_tokens)),
+                relay.tally().usage().map(|usage| (usage.prompt_tokens, usage.completion_tokens)),
                 Some((3, 2))
             );
         }

@@ -6,9 +6,12 @@ use serde_json::{Value, json};
 use super::outcome::Outcome;
 use rerouter_base::error::{Error, Kind};
 use rerouter_captures::capture::record::Head;
+use rerouter_dialect::Dialect;
 use rerouter_dialect::chat::completion::{self, CompletionDefaults};
 use rerouter_dialect::endpoint::Endpoint;
-use rerouter_dialect::stream;
+use rerouter_dialect::neutral::answer::AnswerContext;
+use rerouter_dialect::recorded_answer::assemble;
+use rerouter_dialect::translate_answer::translate_answer;
 use rerouter_records::error::RerouteError;
 use rerouter_records::replay::{DecisionRecord, Rerouted};
 
@@ -39,22 +42,21 @@ pub(super) fn answer(
     outcome: &Outcome,
 ) -> (StatusCode, Value) {
     let response = outcome.answer.as_ref().and_then(|answer| match outcome.is_stream() {
-        true => Some(stream::assemble(endpoint, &answer.body)),
+        true => Some(assemble(endpoint, &answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
     let good = outcome.is_good() && outcome.failure.is_none();
     let object = response.as_ref().is_some_and(Value::is_object);
-    let as_chat_completion = endpoint.as_chat_completion();
-    let response = match (response, as_chat_completion) {
-        (Some(answer), Some(as_completion)) if good && object => {
-            completion::shaped(as_completion(answer), instead)
+    let response = match response {
+        Some(answer) if good && object && endpoint.completes() => {
+            completion::shaped(as_completion(endpoint.dialect(), answer, instead), instead)
         }
-        (response, _) => response.unwrap_or(Value::Null),
+        response => response.unwrap_or(Value::Null),
     };
     let mut rerouted = envelope(Some(instead.id), decision, original, response);
     if good && object {
         // A response is marked with its kind if it is not a chat completion.
-        if as_chat_completion.is_none() {
+        if !endpoint.completes() {
             rerouted.response_kind = Some(endpoint.as_str().to_owned());
         }
         return (StatusCode::OK, json!(rerouted));
@@ -76,4 +78,17 @@ pub(super) fn answer(
         rerouted: Some(rerouted),
     };
     (error.status(), json!(failed))
+}
+
+/// The answer as a chat completion. An answer that cannot be read stays as it is.
+fn as_completion(dialect: Dialect, answer: Value, instead: &CompletionDefaults<'_>) -> Value {
+    if dialect == Dialect::Chat {
+        return answer;
+    }
+    let body = answer.to_string();
+    let created = u64::try_from(instead.created).unwrap_or_default();
+    let (id, model) = (instead.id.to_owned(), instead.model.to_owned());
+    let context = AnswerContext { id, model, created, ..AnswerContext::default() };
+    let translated = translate_answer(dialect, Dialect::Chat, body.as_bytes(), &context);
+    translated.ok().and_then(|made| serde_json::from_slice(&made.body).ok()).unwrap_or(answer)
 }

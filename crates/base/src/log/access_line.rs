@@ -38,6 +38,7 @@ pub const ACCESS_FIELDS: &[(&str, &str)] = &[
     ("completion_tokens", "Tokens of the answer."),
     ("usage_estimated", "`true` where the tokens are our estimate."),
     ("cost_usd", "Cost in US dollars, where the prices are known."),
+    ("dropped", "What a translation left out, as in `x-rerouter-dropped`; of a stream all of it."),
     ("routing_us", "Microseconds to decide."),
     ("ttft_ms", "Milliseconds to the first content of the answer."),
     ("state", "`completed`, `failed`, `aborted` or `refused`."),
@@ -93,6 +94,8 @@ pub struct AccessLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub routing_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttft_ms: Option<u64>,
@@ -134,6 +137,7 @@ impl AccessLine {
             completion_tokens: None,
             usage_estimated: false,
             cost_usd: None,
+            dropped: None,
             routing_us: None,
             ttft_ms: None,
             state: None,
@@ -182,6 +186,7 @@ mod tests {
             completion_tokens: Some(3),
             usage_estimated: true,
             cost_usd: Some(0.000_044),
+            dropped: text("citations"),
             routing_us: Some(9),
             ttft_ms: Some(400),
             state: Some("completed"),

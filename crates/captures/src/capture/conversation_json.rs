@@ -205,7 +205,7 @@ fn answered(head: &Head, endpoint: Endpoint, body: &[u8]) -> ConversationAnswer 
     ConversationAnswer {
         content: parts(&read.answer.content),
         stop: Some(stop.to_owned()),
-        unshown: read.dropped.into_iter().map(str::to_owned).collect(),
+        unshown: read.dropped,
         problem,
     }
 }

@@ -11,7 +11,7 @@ use rerouter_base::error::{Error, Kind, RefusalReason};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::trace_context::TraceId;
 use rerouter_dialect::endpoint::Endpoint;
-use rerouter_dialect::stream;
+use rerouter_dialect::recorded_answer;
 use rerouter_dialect::usage::Usage;
 pub use rerouter_records::replay::{Attempt, CaptureState, Served};
 use rerouter_routing::{AgentRef, Decision, Inputs};
@@ -235,7 +235,7 @@ impl Head {
         if self.response_assembled {
             return serde_json::from_slice(stream).unwrap_or_default();
         }
-        stream::assemble(Endpoint::named(&self.endpoint).unwrap_or_default(), stream)
+        recorded_answer::assemble(Endpoint::named(&self.endpoint).unwrap_or_default(), stream)
     }
 }
 

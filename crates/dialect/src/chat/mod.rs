@@ -2,7 +2,6 @@
 //! protocol of providers, which has responses and embeddings too.
 
 pub mod agent;
-pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
 mod chunk;
 pub mod completion;
@@ -11,7 +10,6 @@ pub mod failure;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
-pub(crate) mod stream_events;
 pub(crate) mod stream_options;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
@@ -24,20 +22,30 @@ use super::endpoint::Endpoint;
 use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
-use super::rows::{DialectRow, EndpointRow};
-use super::stream::event::{OversizedRule, StreamRules};
+use super::rows::{ClientRules, DialectRow, EndpointRow};
+use super::stream::event::OversizedRule;
 use super::usage_answer::USAGE;
+use stream_reader::ChatStreamReader;
+use stream_writer::ChatStreamWriter;
 
 pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta");
+
+pub(super) const CLIENT: ClientRules = ClientRules {
+    write_answer: answer_writer::write,
+    writer: |usage| Box::new(ChatStreamWriter::new(usage)),
+    last_event: None,
+    write_failure: failure::write,
+    takes_text_calls: true,
+    joins: true,
+};
 
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "chat",
     title: "chat completions",
-    stream: StreamRules {
-        look: stream_events::look,
-        oversized: OversizedRule::Text,
-        assemble: stream_events::assemble,
-    },
+    reader: || Box::<ChatStreamReader>::default(),
+    read_whole: stream_reader::read_whole,
+    oversized: OversizedRule::Text,
+    client: Some(CLIENT),
     usage: USAGE,
     default_limit: None,
     count: None,
@@ -67,7 +75,7 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     },
     agent: Some(agent::RULES),
     error_event: errors::event,
-    as_chat_completion: Some(|answer| answer),
+    completes: true,
     request_id: None,
 };
 

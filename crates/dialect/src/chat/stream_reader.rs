@@ -2,14 +2,19 @@
 //! `reasoning_content`, `reasoning` or parts of the content; tool calls may lack an index or id;
 //! usage comes with the last content, alone, or in `x_groq`.
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
 use super::chunk::{
     ChatChoice, ChatFunction, CompletionChunk, CompletionDelta, ContentPiece, ReasoningDetail,
+    UrlCitation,
 };
-use crate::neutral::answer::StopReason;
+use crate::neutral::answer::{Citation, StopReason};
 use crate::neutral::answer_builder::COLLECT_BYTES;
-use crate::neutral::event::{PartKind, StreamEvent, drop_if, dropped};
+use crate::neutral::event::{
+    Choices, Each, Lost, PartKind, ReadEvents, StreamEvent, Unreadable, drop_if, tell_unknown,
+};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonText, TextOrList};
 use crate::neutral::normalizer::ANSWER_PARTS;
@@ -41,92 +46,126 @@ pub(crate) struct ChatStreamReader {
     started: bool,
     parts: OpenParts<ChatPart>,
     calls: Vec<ToolCallProgress>,
+    /// Number of sources that were read from the lists of the chunks.
+    cited: usize,
+    counted: bool,
     stopped: bool,
 }
 
-impl ChatStreamReader {
-    /// Reads the data of an event.
-    pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+impl ReadEvents for ChatStreamReader {
+    fn event(&mut self, name: &str, data: &str, each: Each<'_>) -> Result<(), Unreadable> {
         if data.trim_ascii() == "[DONE]" {
-            return self.done(each);
+            if self.counted && !self.stopped {
+                // Some providers name no reason, but count the whole answer.
+                each(StreamEvent::Stop(StopReason::End));
+            }
+            self.done(each);
+            return Ok(());
         }
-        match serde_json::from_str::<CompletionChunk<'_>>(data) {
-            Ok(chunk) => self.take(&chunk, each),
-            Err(_) => each(StreamEvent::Failed(failure::unreadable())),
+        let chunk: CompletionChunk<'_> = serde_json::from_str(data).map_err(|_| Unreadable)?;
+        if name == "error" && chunk.error.is_none() {
+            each(StreamEvent::Failed(failure::read_in_band(data)));
+        } else {
+            self.take(&chunk, each);
         }
+        Ok(())
     }
 
-    /// Ends the stream when the connection has ended. Some providers send no `[DONE]`.
-    pub(crate) fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn end(&mut self, each: Each<'_>) {
         if self.stopped {
             self.done(each);
         }
     }
 
     /// Bytes of arguments that wait for the name of their tool.
-    pub(crate) fn held(&self) -> usize {
+    fn held(&self) -> usize {
         self.calls.iter().map(|call| call.early.len()).sum()
     }
+}
 
-    pub(super) fn has_stopped(&self) -> bool {
-        self.stopped
+/// Reads a whole chat completion, whose message is one large delta.
+pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
+    let chunk: CompletionChunk<'_> = serde_json::from_str(body).map_err(|_| Unreadable)?;
+    let mut reader = ChatStreamReader::default();
+    reader.take(&chunk, each);
+    if !reader.stopped {
+        // The document is complete, so the answer is too. Clients need a stop reason.
+        each(StreamEvent::Stop(StopReason::End));
     }
+    reader.done(each);
+    Ok(())
+}
 
-    pub(super) fn done(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+impl ChatStreamReader {
+    fn done(&mut self, each: Each<'_>) {
         self.parts.end_all(each);
         each(StreamEvent::End);
     }
 
-    pub(super) fn take(
-        &mut self,
-        chunk: &CompletionChunk<'_>,
-        each: &mut impl FnMut(StreamEvent<'_>),
-    ) {
-        if let Some(error) = chunk.error.filter(|error| error.get() != "null") {
-            return each(StreamEvent::Failed(failure::read_in_band(error.get())));
-        }
-        if !self.started {
+    fn take(&mut self, chunk: &CompletionChunk<'_>, each: Each<'_>) {
+        let error = chunk.error.filter(|error| error.get() != "null");
+        if !self.started && error.is_none() {
             self.started = true;
-            each(StreamEvent::Start {
-                id: &chunk.id,
-                model: &chunk.model,
-                created: chunk.created.0.unwrap_or(0),
-                usage: None,
-            });
+            let (id, model) = (&chunk.id, &chunk.model);
+            let created = chunk.created.0.unwrap_or(0);
+            each(StreamEvent::Start { id, model, created, usage: None });
+        }
+        let mut choices = Choices::default();
+        for choice in chunk.choices.iter().flatten() {
+            let delta = choice.delta.as_ref().or(choice.message.as_ref());
+            let bytes = delta.map_or(0, CompletionDelta::bytes);
+            choices.add(choice.index.0.unwrap_or(0), !choice.finish_reason.is_empty(), bytes);
+        }
+        if choices != Choices::default() {
+            each(StreamEvent::Choices(choices));
         }
         for choice in chunk.choices.iter().flatten() {
             if choice.index.0.unwrap_or(0) == 0 {
                 self.choice(choice, each);
-            } else {
-                each(StreamEvent::Dropped(dropped::CHOICES));
             }
         }
+        for url in chunk.citations.iter().flatten().skip(self.cited) {
+            self.cited += 1;
+            let citation = Citation { url: url.to_string(), ..Citation::default() };
+            self.parts.cite(ChatPart::Text, citation, each);
+        }
         let usage = chunk.usage.or_else(|| chunk.x_groq.as_ref()?.usage);
-        if let Some(usage) = usage.and_then(|usage| PartialUsage::read(usage.get())) {
-            each(StreamEvent::Usage(usage.token_counts()));
+        if let Some(told) = PartialUsage::of_event(usage, chunk.service_tier) {
+            self.counted |= told.counts();
+            // Some providers report the usage so far in every chunk.
+            let is_final = choices.ended != 0 || choices.begun == 0 || error.is_some();
+            each(StreamEvent::Usage { told: &told, is_final });
+        }
+        if let Some(error) = error {
+            each(StreamEvent::Failed(failure::read_in_band(error.get())));
+        }
+        tell_unknown("", &chunk.others, each);
+        if let Some(groq) = &chunk.x_groq {
+            tell_unknown("x_groq.", &groq.others, each);
         }
     }
 
-    fn choice(&mut self, choice: &ChatChoice<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn choice(&mut self, choice: &ChatChoice<'_>, each: Each<'_>) {
         if let Some(delta) = choice.delta.as_ref().or(choice.message.as_ref()) {
             self.delta(delta, choice.delta.is_none(), each);
         }
-        drop_if(choice.logprobs.0, dropped::LOGPROBS, each);
+        drop_if(choice.logprobs.0, Lost::Logprobs, each);
+        tell_unknown("choices.", &choice.others, each);
         if let Some(stop) = stop_reason(&choice.finish_reason) {
             self.stopped = true;
             each(StreamEvent::Stop(stop));
         }
     }
 
-    fn delta(
-        &mut self,
-        delta: &CompletionDelta<'_>,
-        whole: bool,
-        each: &mut impl FnMut(StreamEvent<'_>),
-    ) {
+    fn delta(&mut self, delta: &CompletionDelta<'_>, whole: bool, each: Each<'_>) {
         let thoughts = [&delta.reasoning_content, &delta.reasoning];
-        if let Some(text) = thoughts.into_iter().find(|text| !text.is_empty()) {
-            self.text(ChatPart::Thinking, PartKind::Thinking, text, each);
+        let details = delta.reasoning_details.as_deref().unwrap_or_default();
+        let details_text = || details.iter().flat_map(|detail| [&detail.text, &detail.summary]);
+        match thoughts.into_iter().find(|text| !text.is_empty()) {
+            Some(text) => self.text(ChatPart::Thinking, PartKind::Thinking, text, each),
+            None => details_text().for_each(|text| {
+                self.text(ChatPart::Thinking, PartKind::Thinking, text, each);
+            }),
         }
         match &delta.content {
             TextOrList::Nothing => {}
@@ -136,34 +175,46 @@ impl ChatStreamReader {
             }
         }
         self.text(ChatPart::Refusal, PartKind::Refusal, &delta.refusal, each);
+        for annotation in delta.annotations.iter().flatten() {
+            let cited = annotation.url_citation.as_ref();
+            self.parts.cite(ChatPart::Text, cited.map(citation).unwrap_or_default(), each);
+            tell_unknown("choices.message.annotations.", &annotation.others, each);
+            let others = cited.map_or(&[][..], |cited| &cited.others);
+            tell_unknown("choices.message.annotations.url_citation.", others, each);
+        }
         for (place, call) in (0..).zip(delta.tool_calls.iter().flatten()) {
-            if call.kind.0 == "custom" {
-                each(StreamEvent::Dropped(dropped::CUSTOM_TOOL_CALLS));
+            tell_unknown("choices.message.tool_calls.", &call.others, each);
+            drop_if(call.extra_content.0, Lost::ReasoningSignatures, each);
+            // In a whole completion each element of the list is a call.
+            let index = if whole { Some(place) } else { call.index.0 };
+            if let Some(custom) = &call.custom {
+                tell_unknown("choices.message.tool_calls.custom.", &custom.others, each);
+                let kind = PartKind::TextCall { id: &call.id, name: &custom.name };
+                self.call(index, kind, &custom.input, each);
             } else {
-                // In a whole completion each element of the list is a call.
-                let index = if whole { Some(place) } else { call.index.0 };
-                self.call(index, &call.id, call.function.as_ref(), each);
+                self.function(index, &call.id, call.function.as_ref(), each);
             }
         }
         // OpenAI's form before tool calls: a single call without an id.
         if let Some(function) = &delta.function_call {
-            self.call(Some(0), "", Some(function), each);
+            self.function(Some(0), "", Some(function), each);
         }
-        let sealed =
-            |detail: &ReasoningDetail<'_>| !detail.signature.is_empty() || !detail.data.is_empty();
-        for (present, name) in [
-            (delta.annotations.0, dropped::CITATIONS),
-            (delta.audio.0, dropped::AUDIO),
-            (delta.images.0, dropped::IMAGES),
-            (delta.executed_tools.0, dropped::SERVER_TOOLS),
-            (delta.thought_signature.0, dropped::REASONING_SIGNATURES),
-            (delta.reasoning_details.iter().flatten().any(sealed), dropped::REASONING_SIGNATURES),
+        for (present, lost) in [
+            (delta.audio.0, Lost::Audio),
+            (delta.images.0, Lost::Images),
+            (delta.executed_tools.0, Lost::ServerTools),
+            (delta.thought_signature.0, Lost::ReasoningSignatures),
+            (details.iter().any(ReasoningDetail::is_sealed), Lost::ReasoningSignatures),
         ] {
-            drop_if(present, name, each);
+            drop_if(present, lost, each);
+        }
+        tell_unknown("choices.message.", &delta.others, each);
+        for detail in details {
+            tell_unknown("choices.message.reasoning_details.", &detail.others, each);
         }
     }
 
-    fn piece(&mut self, piece: &ContentPiece<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn piece(&mut self, piece: &ContentPiece<'_>, each: Each<'_>) {
         match &piece.thinking {
             TextOrList::Nothing => {}
             TextOrList::Text(text) => {
@@ -172,21 +223,17 @@ impl ChatStreamReader {
             TextOrList::List(pieces) => {
                 for thought in pieces {
                     self.text(ChatPart::Thinking, PartKind::Thinking, &thought.text, each);
+                    tell_unknown("choices.message.content.thinking.", &thought.others, each);
                 }
             }
         }
         self.text(ChatPart::Text, PartKind::Text, &piece.text, each);
         self.text(ChatPart::Refusal, PartKind::Refusal, &piece.refusal, each);
+        tell_unknown("choices.message.content.", &piece.others, each);
     }
 
     /// Adds text. Open texts of other kinds end first.
-    fn text(
-        &mut self,
-        key: ChatPart,
-        part: PartKind<'_>,
-        text: &str,
-        each: &mut impl FnMut(StreamEvent<'_>),
-    ) {
+    fn text(&mut self, key: ChatPart, part: PartKind<'_>, text: &str, each: Each<'_>) {
         if text.is_empty() {
             return;
         }
@@ -194,7 +241,7 @@ impl ChatStreamReader {
         self.parts.text(key, part, text, each);
     }
 
-    fn end_texts(&mut self, but: Option<ChatPart>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn end_texts(&mut self, but: Option<ChatPart>, each: Each<'_>) {
         for key in [ChatPart::Thinking, ChatPart::Text, ChatPart::Refusal] {
             if Some(key) != but {
                 self.parts.end(key, each);
@@ -202,17 +249,28 @@ impl ChatStreamReader {
         }
     }
 
-    fn call(
+    fn function(
         &mut self,
         index: Option<u64>,
         id: &str,
         function: Option<&ChatFunction<'_>>,
-        each: &mut impl FnMut(StreamEvent<'_>),
+        each: Each<'_>,
     ) {
         let name = function.map_or("", |function| &function.name);
+        let text = function.map(ChatFunction::text).unwrap_or_default();
+        self.call(index, PartKind::ToolCall { id, name }, &text, each);
+        let others = function.map_or(&[][..], |function| &function.others);
+        tell_unknown("choices.message.tool_calls.function.", others, each);
+    }
+
+    /// Adds to a call, with its id and name as far as they are told.
+    fn call(&mut self, index: Option<u64>, kind: PartKind<'_>, text: &str, each: Each<'_>) {
+        let (PartKind::ToolCall { id, name } | PartKind::TextCall { id, name }) = kind else {
+            return;
+        };
         let number = self.number_of_call(index, id, name);
         if number > ANSWER_PARTS {
-            return each(StreamEvent::Failed(failure::too_long()));
+            return each(StreamEvent::TooLong);
         }
         if self.calls.len() == number {
             self.calls.push(ToolCallProgress { index, ..ToolCallProgress::default() });
@@ -221,28 +279,26 @@ impl ChatStreamReader {
         if call.id.is_empty() {
             call.id = id.to_owned();
         }
-        let raw = function.and_then(|function| function.arguments).map_or("", RawValue::get);
-        // Some servers write an object instead of a string.
-        let text = match serde_json::from_str::<JsonText<'_>>(raw) {
-            Ok(text) if raw.starts_with('"') => text,
-            _ if raw.starts_with('{') => JsonText(raw.into()),
-            _ => JsonText::default(),
-        };
         let key = ChatPart::Call(number);
         if call.started {
-            return self.parts.arguments(key, &text, each);
+            return self.parts.arguments(key, text, each);
         }
-        call.early.push_str(&text);
+        call.early.push_str(text);
         if call.early.len() > COLLECT_BYTES {
-            return each(StreamEvent::Failed(failure::too_long()));
+            return each(StreamEvent::TooLong);
         }
-        if !name.is_empty() {
-            call.started = true;
-            let (id, early) = (call.id.clone(), std::mem::take(&mut call.early));
-            self.end_texts(None, each);
-            self.parts.start(key, PartKind::ToolCall { id: &id, name }, each);
-            self.parts.arguments(key, &early, each);
+        if name.is_empty() {
+            return each(StreamEvent::Working);
         }
+        call.started = true;
+        let (id, early) = (call.id.clone(), std::mem::take(&mut call.early));
+        let kind = match kind {
+            PartKind::TextCall { .. } => PartKind::TextCall { id: &id, name },
+            _ => PartKind::ToolCall { id: &id, name },
+        };
+        self.end_texts(None, each);
+        self.parts.start(key, kind, each);
+        self.parts.arguments(key, &early, each);
     }
 
     /// The position of the call that a delta belongs to. Some servers write no index, or 0 for each
@@ -258,6 +314,44 @@ impl ChatStreamReader {
             begun && (id != call.id || id.is_empty() && index.is_none())
         });
         if other { self.calls.len() } else { number }
+    }
+}
+
+impl ChatFunction<'_> {
+    /// The text of the arguments. Some servers write an object instead of a string.
+    fn text(&self) -> Cow<'_, str> {
+        let raw = self.arguments.map_or("", RawValue::get);
+        match serde_json::from_str::<JsonText<'_>>(raw) {
+            Ok(text) if raw.starts_with('"') => text.0,
+            _ if raw.starts_with('{') => raw.into(),
+            _ => Cow::default(),
+        }
+    }
+}
+
+impl CompletionDelta<'_> {
+    /// Approximate bytes of text that the model wrote.
+    fn bytes(&self) -> u64 {
+        let content = if let TextOrList::Text(text) = &self.content { text.len() } else { 0 };
+        let thoughts = self.reasoning_content.len().max(self.reasoning.len());
+        let calls = self.tool_calls.iter().flatten().filter_map(|call| call.function.as_ref());
+        let calls = calls.map(|function| function.name.len() + function.text().len());
+        (content + thoughts + self.refusal.len() + calls.sum::<usize>()) as u64
+    }
+}
+
+impl ReasoningDetail<'_> {
+    fn is_sealed(&self) -> bool {
+        !self.signature.is_empty() || !self.data.is_empty()
+    }
+}
+
+fn citation(cited: &UrlCitation<'_>) -> Citation {
+    Citation {
+        url: cited.url.to_string(),
+        title: cited.title.to_string(),
+        quote: cited.content.to_string(),
+        span: cited.start_index.0.zip(cited.end_index.0),
     }
 }
 

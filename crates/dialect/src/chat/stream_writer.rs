@@ -1,10 +1,11 @@
 //! Writes neutral events as streams of chat completions.
 
-use super::answer_writer::{finish_reason, id, write_usage};
+use super::answer_writer::{finish_reason, id, write_annotations, write_details, write_usage};
 use super::failure;
 use crate::neutral::answer::{StopReason, TokenCounts};
-use crate::neutral::event::{PartKind, StreamEvent};
+use crate::neutral::event::{PartKind, StreamEvent, WriteEvents};
 use crate::neutral::json_text::{Quoted, put};
+use crate::usage_object::PartialUsage;
 
 /// How a part is written.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,10 @@ pub(crate) struct ChatStreamWriter {
     refused: bool,
     stop: StopReason,
     usage: Option<TokenCounts>,
+    /// Characters of content so far, and before each part.
+    chars: u64,
+    starts: Vec<u64>,
+    seals: u64,
 }
 
 impl ChatStreamWriter {
@@ -40,10 +45,15 @@ impl ChatStreamWriter {
             refused: false,
             stop: StopReason::Unfinished,
             usage: None,
+            chars: 0,
+            starts: Vec::new(),
+            seals: 0,
         }
     }
+}
 
-    pub(crate) fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
+impl WriteEvents for ChatStreamWriter {
+    fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
         match event {
             StreamEvent::Start { id: provider, model, created, usage } => {
                 let mut head = Vec::new();
@@ -51,7 +61,7 @@ impl ChatStreamWriter {
                 put!(&mut head, "\"chat.completion.chunk\",\"created\":", created, ",\"model\":");
                 put!(&mut head, Quoted(model), ",\"choices\":[");
                 self.head = String::from_utf8_lossy(&head).into_owned();
-                self.usage = usage;
+                self.usage = usage.map(PartialUsage::token_counts);
                 self.delta(out, |out| put!(out, "\"role\":\"assistant\",\"content\":null"));
             }
             StreamEvent::PartStart { part, .. } => self.start(part, out),
@@ -62,18 +72,29 @@ impl ChatStreamWriter {
                 }
             }
             StreamEvent::Stop(stop) => self.stop = stop,
-            StreamEvent::Usage(usage) => self.usage = Some(usage),
+            StreamEvent::Usage { told, .. } => self.usage = Some(told.token_counts()),
             StreamEvent::End => self.end(out),
             StreamEvent::Failed(failure) => {
                 put!(out, "data: ");
                 failure::write(&failure, out);
                 put!(out, "\n\n");
             }
-            // A chat completion cannot represent these.
-            StreamEvent::Sealed { .. } | StreamEvent::Dropped(_) => {}
+            StreamEvent::Cited { index, citation } => {
+                let start = self.starts.get(index).copied().unwrap_or(0);
+                let span = (start, self.chars);
+                self.delta(out, |out| write_annotations(&[(&citation, span)], out));
+            }
+            StreamEvent::Sealed { seal, .. } => {
+                let number = self.seals;
+                self.seals += 1;
+                self.delta(out, |out| write_details(&[&seal], number, out));
+            }
+            _ => {}
         }
     }
+}
 
+impl ChatStreamWriter {
     fn start(&mut self, part: PartKind<'_>, out: &mut Vec<u8>) {
         let written = match part {
             PartKind::Text => WrittenPart::Text,
@@ -90,6 +111,7 @@ impl ChatStreamWriter {
             }
         };
         self.parts.push(written);
+        self.starts.push(self.chars);
     }
 
     /// Starts a tool call of this kind, and returns its index.
@@ -110,6 +132,9 @@ impl ChatStreamWriter {
             *begun = true;
         }
         let part = *part;
+        if let WrittenPart::Text = part {
+            self.chars += text.chars().count() as u64;
+        }
         self.delta(out, |out| match part {
             WrittenPart::Text => put!(out, "\"content\":", Quoted(text)),
             WrittenPart::Thinking => put!(out, "\"reasoning_content\":", Quoted(text)),

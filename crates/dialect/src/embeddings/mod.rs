@@ -4,11 +4,12 @@ pub mod recorded;
 pub(crate) mod request_facts;
 
 use super::Dialect;
-use super::chat::{errors, stream_events};
+use super::chat::errors;
+use super::chat::stream_reader::{self, ChatStreamReader};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::rows::{DialectRow, EndpointRow};
-use super::stream::event::{OversizedRule, StreamRules};
+use super::stream::event::OversizedRule;
 use super::usage_answer::USAGE;
 
 /// Embeddings have no streams. If a provider streams anyway, the events are read as chat
@@ -16,11 +17,10 @@ use super::usage_answer::USAGE;
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "embeddings",
     title: "embeddings",
-    stream: StreamRules {
-        look: stream_events::look,
-        oversized: OversizedRule::Text,
-        assemble: stream_events::assemble,
-    },
+    reader: || Box::<ChatStreamReader>::default(),
+    read_whole: stream_reader::read_whole,
+    oversized: OversizedRule::Ignored,
+    client: None,
     usage: USAGE,
     default_limit: None,
     count: None,
@@ -41,6 +41,6 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     },
     agent: None,
     error_event: errors::event,
-    as_chat_completion: None,
+    completes: false,
     request_id: None,
 };

@@ -2,9 +2,7 @@
 //! and a stream has no final event. Sources: ai.google.dev/api/generate-content,
 //! ai.google.dev/api/tokens (counts) and ai.google.dev/gemini-api/docs/troubleshooting (errors).
 
-pub(crate) mod answer_reader;
 pub(super) mod request_writer;
-pub(crate) mod stream_events;
 pub(crate) mod stream_reader;
 pub(crate) mod usage;
 
@@ -13,17 +11,16 @@ use std::fmt::Write;
 use super::Dialect;
 use super::protocol::{KeyHeader, ProtocolRow, Wanted};
 use super::rows::{CountRules, DialectRow};
-use super::stream::event::{OversizedRule, StreamRules};
+use super::stream::event::OversizedRule;
+use stream_reader::GeminiStreamReader;
 
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "gemini",
     title: "Gemini",
-    stream: StreamRules {
-        look: stream_events::look,
-        // Events that are too large to parse hold images or audio.
-        oversized: OversizedRule::Ignored,
-        assemble: stream_events::assemble,
-    },
+    reader: || Box::<GeminiStreamReader>::default(),
+    read_whole: stream_reader::read_whole,
+    oversized: OversizedRule::Ignored,
+    client: None,
     usage: usage::USAGE,
     default_limit: None,
     count: Some(CountRules { write: request_writer::write_count, read: usage::read_count_answer }),

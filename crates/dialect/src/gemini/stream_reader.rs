@@ -1,12 +1,14 @@
 //! Streams of `streamGenerateContent` with `alt=sse`. Each event is an answer with the next parts.
 //! The stream ends with its connection.
 
-use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::neutral::answer::StopReason;
-use crate::neutral::event::{PartKind, StreamEvent, drop_if, dropped};
+use crate::members::answer_object;
+use crate::neutral::answer::{Citation, StopReason};
+use crate::neutral::event::{
+    Choices, Each, Lost, PartKind, ReadEvents, StreamEvent, Unreadable, drop_if, tell_unknown,
+};
 use crate::neutral::failure;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
 use crate::neutral::open_parts::OpenParts;
@@ -14,61 +16,55 @@ use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 use crate::usage_object::PartialUsage;
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct GeminiChunk<'a> {
+answer_object!(GeminiChunk, ["createTime", "automaticFunctionCallingHistory", "modelStatus"], {
     candidates: Option<Vec<GeminiCandidate<'a>>>,
-    prompt_feedback: Option<GeminiPromptFeedback<'a>>,
-    usage_metadata: Option<&'a RawValue>,
-    model_version: JsonText<'a>,
-    response_id: JsonText<'a>,
+    feedback: Option<GeminiPromptFeedback<'a>> = "promptFeedback",
+    usage: Option<&'a RawValue> = "usageMetadata",
+    model: JsonText<'a> = "modelVersion",
+    id: JsonText<'a> = "responseId",
     error: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct GeminiCandidate<'a> {
+});
+answer_object!(GeminiCandidate, [
+    "safetyRatings", "tokenCount", "avgLogprobs",
+], {
     index: JsonCount,
     content: Option<GeminiContent<'a>>,
-    finish_reason: JsonText<'a>,
-    finish_message: JsonText<'a>,
-    citation_metadata: JsonPresence,
-    grounding_metadata: JsonPresence,
-    logprobs_result: JsonPresence,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct GeminiContent<'a> {
-    parts: Option<Vec<GeminiPart<'a>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct GeminiPart<'a> {
+    finish_reason: JsonText<'a> = "finishReason",
+    finish_message: JsonText<'a> = "finishMessage",
+    citations: JsonPresence = "citationMetadata",
+    grounding: Option<Grounding<'a>> = "groundingMetadata",
+    logprobs: JsonPresence = "logprobsResult",
+    url_context: JsonPresence = "urlContextMetadata",
+});
+// How the search is shown, and which text rests on which source.
+answer_object!(Grounding, [
+    "searchEntryPoint", "webSearchQueries", "groundingSupports", "retrievalMetadata",
+    "retrievalQueries", "imageSearchQueries", "googleMapsWidgetContextToken",
+], { chunks: Option<Vec<GroundingChunk<'a>>> = "groundingChunks", });
+answer_object!(GroundingChunk, [], { web: Option<GroundingWeb<'a>>, });
+answer_object!(GroundingWeb, ["domain"], { uri: JsonText<'a>, title: JsonText<'a>, });
+answer_object!(GeminiContent, ["role"], { parts: Option<Vec<GeminiPart<'a>>>, });
+answer_object!(GeminiPart, ["videoMetadata", "partMetadata", "mediaResolution"], {
     text: JsonText<'a>,
     thought: JsonPresence,
-    thought_signature: JsonText<'a>,
-    function_call: Option<GeminiCall<'a>>,
-    inline_data: JsonPresence,
-    executable_code: JsonPresence,
-    code_execution_result: JsonPresence,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct GeminiCall<'a> {
+    signature: JsonText<'a> = "thoughtSignature",
+    call: Option<GeminiCall<'a>> = "functionCall",
+    inline_data: JsonPresence = "inlineData",
+    file_data: JsonPresence = "fileData",
+    code: JsonPresence = "executableCode",
+    code_result: JsonPresence = "codeExecutionResult",
+    tool_call: JsonPresence = "toolCall",
+    tool_response: JsonPresence = "toolResponse",
+});
+answer_object!(GeminiCall, [], {
     id: JsonText<'a>,
     name: JsonText<'a>,
     args: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct GeminiPromptFeedback<'a> {
-    block_reason: JsonText<'a>,
-    block_reason_message: JsonText<'a>,
-}
+});
+answer_object!(GeminiPromptFeedback, ["safetyRatings"], {
+    reason: JsonText<'a> = "blockReason",
+    message: JsonText<'a> = "blockReasonMessage",
+});
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum GeminiPartKey {
@@ -85,80 +81,106 @@ pub(crate) struct GeminiStreamReader {
     stopped: bool,
 }
 
-impl GeminiStreamReader {
-    /// Reads the data of an event.
-    pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
-        let Ok(chunk) = serde_json::from_str::<GeminiChunk<'_>>(data) else {
-            return each(StreamEvent::Failed(failure::unreadable()));
-        };
-        if let Some(error) = chunk.error.filter(|error| error.get() != "null") {
-            return each(StreamEvent::Failed(failure::read_in_band(error.get())));
-        }
-        if !self.started {
+impl ReadEvents for GeminiStreamReader {
+    fn event(&mut self, name: &str, data: &str, each: Each<'_>) -> Result<(), Unreadable> {
+        let chunk: GeminiChunk<'_> = serde_json::from_str(data).map_err(|_| Unreadable)?;
+        let error = chunk.error.map(RawValue::get).filter(|error| *error != "null");
+        let error = error.or((name == "error").then_some(data));
+        if !self.started && error.is_none() {
             self.started = true;
-            each(StreamEvent::Start {
-                id: &chunk.response_id,
-                model: &chunk.model_version,
-                created: 0,
-                usage: None,
-            });
+            let (id, model) = (&chunk.id, &chunk.model);
+            each(StreamEvent::Start { id, model, created: 0, usage: None });
         }
-        if let Some(usage) = chunk.usage_metadata.and_then(|usage| PartialUsage::read(usage.get()))
-        {
-            each(StreamEvent::Usage(usage.token_counts()));
+        let mut choices = Choices::default();
+        for candidate in chunk.candidates.iter().flatten() {
+            let has_ended = !candidate.finish_reason.is_empty();
+            choices.add(candidate.index.0.unwrap_or(0), has_ended, candidate.bytes());
+        }
+        if choices != Choices::default() {
+            each(StreamEvent::Choices(choices));
         }
         for candidate in chunk.candidates.iter().flatten() {
             if candidate.index.0.unwrap_or(0) == 0 {
                 self.candidate(candidate, each);
-            } else {
-                each(StreamEvent::Dropped(dropped::CHOICES));
             }
         }
-        let blocked = chunk.prompt_feedback.filter(|feedback| !feedback.block_reason.is_empty());
-        if let Some(feedback) = blocked.filter(|_| !self.stopped) {
-            let mut text = format!("The prompt was blocked: {}.", &*feedback.block_reason);
-            if !feedback.block_reason_message.is_empty() {
-                text = format!("{text} {}", &*feedback.block_reason_message);
-            }
-            self.parts.end_all(each);
-            self.parts.text(GeminiPartKey::Refusal, PartKind::Refusal, &text, each);
-            self.stop(StopReason::Refusal, each);
+        if let Some(feedback) = &chunk.feedback {
+            self.feedback(feedback, each);
         }
+        if let Some(told) = chunk.usage.and_then(|usage| PartialUsage::read(usage.get())) {
+            // Every chunk has the usage so far.
+            let is_final = self.stopped || choices.ended != 0 || error.is_some();
+            each(StreamEvent::Usage { told: &told, is_final });
+        }
+        if let Some(error) = error {
+            each(StreamEvent::Failed(failure::read_in_band(error)));
+        }
+        tell_unknown("", &chunk.others, each);
+        Ok(())
     }
 
-    /// Ends the stream when the connection has ended.
-    pub(crate) fn end(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn end(&mut self, each: Each<'_>) {
         if self.stopped {
             self.done(each);
         }
     }
+}
 
-    pub(super) fn has_stopped(&self) -> bool {
-        self.stopped
+/// Reads a whole answer, which is a stream of one chunk.
+pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
+    let mut reader = GeminiStreamReader::default();
+    reader.event("", body, each)?;
+    if !reader.stopped {
+        // The document is complete, so the answer is too. Clients need a stop reason.
+        each(StreamEvent::Stop(StopReason::End));
     }
+    reader.done(each);
+    Ok(())
+}
 
-    pub(super) fn done(&mut self, each: &mut impl FnMut(StreamEvent<'_>)) {
+impl GeminiStreamReader {
+    fn done(&mut self, each: Each<'_>) {
         self.parts.end_all(each);
         each(StreamEvent::End);
     }
 
-    fn stop(&mut self, stop: StopReason, each: &mut impl FnMut(StreamEvent<'_>)) {
+    /// Reads why the prompt was blocked. That is a refusal.
+    fn feedback(&mut self, feedback: &GeminiPromptFeedback<'_>, each: Each<'_>) {
+        tell_unknown("promptFeedback.", &feedback.others, each);
+        if feedback.reason.is_empty() || self.stopped {
+            return;
+        }
+        let mut text = format!("The prompt was blocked: {}.", &*feedback.reason);
+        if !feedback.message.is_empty() {
+            text = format!("{text} {}", &*feedback.message);
+        }
+        // There is no candidate, so this is the whole answer.
+        each(StreamEvent::Choices(Choices { begun: 1, ended: 1, other_bytes: 0 }));
+        self.parts.end_all(each);
+        self.parts.text(GeminiPartKey::Refusal, PartKind::Refusal, &text, each);
+        self.stop(StopReason::Refusal, each);
+    }
+
+    fn stop(&mut self, stop: StopReason, each: Each<'_>) {
         self.stopped = true;
         each(StreamEvent::Stop(stop));
     }
 
-    fn candidate(
-        &mut self,
-        candidate: &GeminiCandidate<'_>,
-        each: &mut impl FnMut(StreamEvent<'_>),
-    ) {
+    fn candidate(&mut self, candidate: &GeminiCandidate<'_>, each: Each<'_>) {
         let content = candidate.content.as_ref().and_then(|content| content.parts.as_deref());
         for part in content.unwrap_or_default() {
             self.part(part, each);
         }
-        drop_if(candidate.citation_metadata.0, dropped::CITATIONS, each);
-        drop_if(candidate.grounding_metadata.0, dropped::CITATIONS, each);
-        drop_if(candidate.logprobs_result.0, dropped::LOGPROBS, each);
+        if let Some(content) = &candidate.content {
+            tell_unknown("candidates.content.", &content.others, each);
+        }
+        if let Some(grounding) = &candidate.grounding {
+            self.ground(grounding, each);
+        }
+        drop_if(candidate.citations.0, Lost::Citations, each);
+        drop_if(candidate.url_context.0, Lost::ServerTools, each);
+        drop_if(candidate.logprobs.0, Lost::Logprobs, each);
+        tell_unknown("candidates.", &candidate.others, each);
         match &*candidate.finish_reason {
             "" => {}
             "STOP" => self.stop(StopReason::End, each),
@@ -177,12 +199,28 @@ impl GeminiStreamReader {
         }
     }
 
-    fn part(&mut self, part: &GeminiPart<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
-        if let Some(call) = &part.function_call {
+    /// Reads the sources of the text.
+    fn ground(&mut self, grounding: &Grounding<'_>, each: Each<'_>) {
+        for chunk in grounding.chunks.iter().flatten() {
+            let web = chunk.web.as_ref();
+            let (url, title) = web.map_or(("", ""), |web| (&*web.uri, &*web.title));
+            let (url, title) = (url.to_owned(), title.to_owned());
+            let citation = Citation { url, title, ..Citation::default() };
+            self.parts.cite(GeminiPartKey::Text, citation, each);
+            tell_unknown("groundingChunks.", &chunk.others, each);
+            tell_unknown("groundingChunks.web.", web.map_or(&[], |web| &web.others), each);
+        }
+        tell_unknown("groundingMetadata.", &grounding.others, each);
+    }
+
+    fn part(&mut self, part: &GeminiPart<'_>, each: Each<'_>) {
+        tell_unknown("candidates.content.parts.", &part.others, each);
+        if let Some(call) = &part.call {
+            tell_unknown("candidates.content.parts.functionCall.", &call.others, each);
             self.end_texts(None, each);
             // The signature has to go back with the call, so it becomes an empty thinking part
             // before the call.
-            self.sign(&part.thought_signature, each);
+            self.sign(&part.signature, each);
             self.parts.end(GeminiPartKey::Thinking, each);
             let kind = PartKind::ToolCall { id: &call.id, name: &call.name };
             self.parts.start(GeminiPartKey::Call, kind, each);
@@ -200,17 +238,17 @@ impl GeminiStreamReader {
             self.parts.text(key, kind, &part.text, each);
         }
         if part.thought.0 {
-            self.sign(&part.thought_signature, each);
+            self.sign(&part.signature, each);
         } else {
-            let is_signed = !part.thought_signature.is_empty();
-            drop_if(is_signed, dropped::REASONING_SIGNATURES, each);
+            let is_signed = !part.signature.is_empty();
+            drop_if(is_signed, Lost::ReasoningSignatures, each);
         }
-        drop_if(part.inline_data.0, dropped::IMAGES, each);
-        let has_run = part.executable_code.0 || part.code_execution_result.0;
-        drop_if(has_run, dropped::SERVER_TOOLS, each);
+        drop_if(part.inline_data.0 || part.file_data.0, Lost::Images, each);
+        let tools = [&part.code, &part.code_result, &part.tool_call, &part.tool_response];
+        drop_if(tools.iter().any(|part| part.0), Lost::ServerTools, each);
     }
 
-    fn sign(&mut self, signature: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn sign(&mut self, signature: &str, each: Each<'_>) {
         if !signature.is_empty() {
             let value = json!({ "signature": signature });
             let seal = Seal { dialect: seal::GEMINI, value };
@@ -218,11 +256,23 @@ impl GeminiStreamReader {
         }
     }
 
-    fn end_texts(&mut self, but: Option<GeminiPartKey>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn end_texts(&mut self, but: Option<GeminiPartKey>, each: Each<'_>) {
         for key in [GeminiPartKey::Thinking, GeminiPartKey::Text] {
             if Some(key) != but {
                 self.parts.end(key, each);
             }
         }
+    }
+}
+
+impl GeminiCandidate<'_> {
+    /// Approximate bytes of text that the model wrote.
+    fn bytes(&self) -> u64 {
+        let parts = self.content.as_ref().and_then(|content| content.parts.as_deref());
+        let called = |part: &GeminiPart<'_>| {
+            part.call.as_ref().and_then(|call| call.args).map_or(0, |args| args.get().len())
+        };
+        let parts = parts.unwrap_or_default().iter();
+        parts.map(|part| (part.text.len() + called(part)) as u64).sum()
     }
 }

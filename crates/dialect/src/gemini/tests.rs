@@ -6,9 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Dialect;
 use crate::protocol::{Protocol, Wanted};
-use crate::stream::{
-    EventKind, StreamError, StreamTally, StreamVerdict, assemble, classify, error_in,
-};
+use crate::stream::{EventKind, StreamError, StreamTally, StreamVerdict, classify, error_in};
 use crate::usage::Usage;
 
 fn event(data: &Value) -> String {
@@ -130,34 +128,13 @@ fn an_error_says_its_status() {
     let error = json!({ "error": {
         "code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE",
     }});
-    let read = StreamError { message: "The model is overloaded.".into(), status: Some(503) };
+    let read = StreamError { message: "The model is overloaded.".into(), status: 503 };
     assert_eq!(error_in(error.to_string().as_bytes()), Some(read.clone()));
     assert_eq!(classify(Dialect::Gemini, event(&error).as_bytes()), EventKind::Error(read.clone()));
     let first = tally(&event(&error), &[]);
     assert_eq!((first.verdict(), first.error()), (StreamVerdict::Error, Some(&read)));
     let other = classify(Dialect::Gemini, b"data: [DONE]\n\n");
     assert_eq!(other, EventKind::Other, "its streams have no such event");
-}
-
-#[test]
-fn a_stream_makes_one_answer() {
-    let stream: String = whole_stream().iter().map(event).collect();
-    let expected = json!({
-        "candidates": [{
-            "content": { "role": "model", "parts": [
-                { "text": "Two and two. ", "thought": true },
-                { "text": "It is 4.", "thoughtSignature": "c2ln" },
-                { "functionCall": { "name": "note", "args": { "sum": 4 } } },
-            ] },
-            "index": 0, "finishReason": "STOP",
-        }],
-        "usageMetadata": {
-            "promptTokenCount": 12, "candidatesTokenCount": 8, "thoughtsTokenCount": 10,
-            "cachedContentTokenCount": 4, "totalTokenCount": 30,
-        },
-        "modelVersion": "gemini-2.5-flash", "responseId": "r1",
-    });
-    assert_eq!(assemble(Dialect::Gemini, stream.as_bytes()), expected);
 }
 
 #[test]
@@ -198,7 +175,6 @@ proptest! {
     fn no_bytes_panic(data in prop::collection::vec(any::<u8>(), 0..200)) {
         let stream = [b"data: ", &data[..], b"\n\n"].concat();
         classify(Dialect::Gemini, &stream);
-        assemble(Dialect::Gemini, &stream);
         Dialect::Gemini.read_usage(&data);
         Dialect::Gemini.read_usage_at_end(&data);
     }

@@ -1,9 +1,10 @@
 //! Writes answers as messages.
 
-use crate::neutral::answer::{Answer, StopReason, TokenCounts};
+use crate::neutral::answer::{Answer, Citation, StopReason, TokenCounts};
 use crate::neutral::ids;
 use crate::neutral::json_text::{Quoted, is_object, put};
 use crate::neutral::part::{Part, Thinking, ToolCall};
+use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 
 pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
@@ -11,8 +12,8 @@ pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
     put!(out, "{\"id\":", Quoted(&id), ",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
     put!(out, Quoted(&answer.model), ",\"content\":[");
     let mut before = "";
-    for part in &answer.content {
-        if write_block(part, before, out) {
+    for (index, part) in answer.content.iter().enumerate() {
+        if write_block(part, &answer.cited(index), before, out) {
             before = ",";
         }
     }
@@ -27,13 +28,28 @@ pub(super) fn id(id: &str) -> String {
 }
 
 /// Writes the part as a content block, after `before`. Returns whether the part has a block.
-fn write_block(part: &Part, before: &str, out: &mut Vec<u8>) -> bool {
+fn write_block(part: &Part, cited: &[&Citation], before: &str, out: &mut Vec<u8>) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => {
-            put!(out, before, "{\"type\":\"text\",\"text\":", Quoted(text), "}");
+            put!(out, before, "{\"type\":\"text\",\"text\":", Quoted(text));
+            let mut before = ",\"citations\":[";
+            for citation in cited {
+                put!(out, before);
+                write_citation(citation, out);
+                before = ",";
+            }
+            put!(out, if cited.is_empty() { "}" } else { "]}" });
         }
         Part::Thinking(Thinking { text, seal }) => {
-            let signature = seal.as_ref().map(Seal::to_text).unwrap_or_default();
+            let own = seal.as_ref().filter(|seal| seal.dialect == seal::MESSAGES);
+            if let Some(data) = own.and_then(|seal| seal.text("redacted")) {
+                put!(out, before, "{\"type\":\"redacted_thinking\",\"data\":");
+                put!(out, Quoted(data), "}");
+                return true;
+            }
+            let signature = own.and_then(|seal| seal.text("signature")).map(str::to_owned);
+            let signature = signature.or_else(|| seal.as_ref().map(Seal::to_text));
+            let signature = signature.unwrap_or_default();
             put!(out, before, "{\"type\":\"thinking\",\"thinking\":", Quoted(text));
             put!(out, ",\"signature\":", Quoted(&signature), "}");
         }
@@ -48,15 +64,22 @@ fn write_block(part: &Part, before: &str, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Writes the arguments as an object. Invalid JSON goes into the member that Anthropic's
-/// documentation has for it.
+/// Writes a source as a result of a web search, the one kind that has a URL.
+pub(super) fn write_citation(citation: &Citation, out: &mut Vec<u8>) {
+    put!(out, "{\"type\":\"web_search_result_location\",\"url\":", Quoted(&citation.url));
+    put!(out, ",\"title\":", Quoted(&citation.title), ",\"cited_text\":");
+    put!(out, Quoted(&citation.quote), ",\"encrypted_index\":\"\"}");
+}
+
+/// Writes the arguments as an object. A text that is no object becomes its member `arguments`, as
+/// in requests.
 fn write_input(arguments: &str, out: &mut Vec<u8>) {
     if arguments.trim_ascii().is_empty() {
         put!(out, "{}");
     } else if is_object(arguments) {
         put!(out, arguments);
     } else {
-        put!(out, "{\"INVALID_JSON\":", Quoted(arguments), "}");
+        put!(out, "{\"arguments\":", Quoted(arguments), "}");
     }
 }
 

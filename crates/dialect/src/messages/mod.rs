@@ -1,16 +1,13 @@
 //! Messages, Anthropic's dialect, with the endpoint that counts tokens.
 
 pub mod agent;
-pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
 mod client_tools;
-pub mod completion;
 pub mod errors;
 pub mod failure;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
-pub(crate) mod stream_events;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
 mod tool_reader;
@@ -24,10 +21,12 @@ use super::endpoint::Endpoint;
 use super::protocol::{KeyHeader, ProtocolRow};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
-use super::rows::{DialectRow, EndpointRow};
-use super::stream::event::{OversizedRule, StreamRules};
+use super::rows::{ClientRules, DialectRow, EndpointRow};
+use super::stream::event::OversizedRule;
 use super::usage_answer::USAGE;
 use request_writer::DEFAULT_MAX_TOKENS;
+use stream_reader::MessagesStreamReader;
+use stream_writer::MessagesStreamWriter;
 
 /// The version of the API for clients that name none.
 pub const VERSION: &str = "2023-06-01";
@@ -49,11 +48,17 @@ pub fn counted(answer: &[u8]) -> Option<u64> {
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "messages",
     title: "Anthropic messages",
-    stream: StreamRules {
-        look: stream_events::look,
-        oversized: OversizedRule::Ignored,
-        assemble: stream_events::assemble,
-    },
+    reader: || Box::<MessagesStreamReader>::default(),
+    read_whole: stream_reader::read_whole,
+    oversized: OversizedRule::Ignored,
+    client: Some(ClientRules {
+        write_answer: answer_writer::write,
+        writer: |_| Box::<MessagesStreamWriter>::default(),
+        last_event: None,
+        write_failure: failure::write,
+        takes_text_calls: false,
+        joins: false,
+    }),
     usage: USAGE,
     default_limit: Some(DEFAULT_MAX_TOKENS),
     count: None,
@@ -83,7 +88,7 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     },
     agent: Some(agent::RULES),
     error_event: errors::event,
-    as_chat_completion: Some(|message| completion::as_chat_completion(&message)),
+    completes: true,
     request_id: Some(REQUEST_ID_HEADER),
 };
 
@@ -110,7 +115,7 @@ pub(super) static COUNT_TOKENS: EndpointRow = EndpointRow {
     },
     agent: Some(agent::COUNT_RULES),
     error_event: errors::event,
-    as_chat_completion: None,
+    completes: false,
     request_id: Some(REQUEST_ID_HEADER),
 };
 

@@ -1,51 +1,44 @@
 //! Reads streams of messages into neutral events.
 
-use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::neutral::answer::StopReason;
-use crate::neutral::event::{PartKind, StreamEvent, drop_if, dropped};
+use crate::members::answer_object;
+use crate::neutral::answer::{Citation, StopReason};
+use crate::neutral::event::{
+    Each, Lost, PartKind, ReadEvents, StreamEvent, Unreadable, tell_unknown,
+};
 use crate::neutral::failure;
-use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
+use crate::neutral::json_text::{JsonCount, JsonText, TextOrList};
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 use crate::usage_object::PartialUsage;
 use crate::wire::sse::SSE_EVENT_BYTES;
 
-#[derive(Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct MessageStreamEvent<'a> {
-    #[serde(rename = "type")]
-    kind: JsonText<'a>,
+answer_object!(MessageStreamEvent, ["context_management"], {
+    kind: JsonText<'a> = "type",
     index: JsonCount,
     message: Option<MessageBody<'a>>,
     content_block: Option<MessageBlock<'a>>,
     delta: Option<BlockDelta<'a>>,
     usage: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub(crate) struct MessageBody<'a> {
-    #[serde(rename = "type")]
-    kind: JsonText<'a>,
+});
+answer_object!(MessageBody, ["role", "container", "context_management"], {
+    kind: JsonText<'a> = "type",
     id: JsonText<'a>,
     model: JsonText<'a>,
     content: TextOrList<'a, MessageBlock<'a>>,
     stop_reason: JsonText<'a>,
     stop_sequence: JsonText<'a>,
+    stop_details: Option<StopDetails<'a>>,
     usage: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct MessageBlock<'a> {
-    #[serde(rename = "type")]
-    kind: JsonText<'a>,
+});
+answer_object!(StopDetails, ["type", "category"], { explanation: JsonText<'a>, });
+answer_object!(MessageBlock, ["caller"], {
+    kind: JsonText<'a> = "type",
     text: JsonText<'a>,
     thinking: JsonText<'a>,
     signature: JsonText<'a>,
@@ -53,21 +46,25 @@ struct MessageBlock<'a> {
     id: JsonText<'a>,
     name: JsonText<'a>,
     input: Option<&'a RawValue>,
-    citations: JsonPresence,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct BlockDelta<'a> {
-    #[serde(rename = "type")]
-    kind: JsonText<'a>,
+    citations: Option<Vec<MessageCitation<'a>>>,
+});
+answer_object!(BlockDelta, ["container", "estimated_tokens"], {
+    kind: JsonText<'a> = "type",
     text: JsonText<'a>,
     thinking: JsonText<'a>,
     signature: JsonText<'a>,
     partial_json: JsonText<'a>,
+    citation: Option<MessageCitation<'a>>,
     stop_reason: JsonText<'a>,
     stop_sequence: JsonText<'a>,
-}
+    stop_details: Option<StopDetails<'a>>,
+});
+answer_object!(MessageCitation, ["type", "encrypted_index", "file_id"], {
+    url: JsonText<'a>,
+    source: JsonText<'a>,
+    title: JsonText<'a>,
+    cited_text: JsonText<'a>,
+});
 
 #[derive(Debug, Default)]
 pub(crate) struct MessagesStreamReader {
@@ -77,29 +74,27 @@ pub(crate) struct MessagesStreamReader {
     signature: String,
 }
 
-impl MessagesStreamReader {
-    /// Reads the data of an event.
-    pub(crate) fn event(&mut self, data: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
-        let Ok(event) = serde_json::from_str::<MessageStreamEvent<'_>>(data) else {
-            return each(StreamEvent::Failed(failure::unreadable()));
-        };
+impl ReadEvents for MessagesStreamReader {
+    fn event(&mut self, name: &str, data: &str, each: Each<'_>) -> Result<(), Unreadable> {
+        let event: MessageStreamEvent<'_> = serde_json::from_str(data).map_err(|_| Unreadable)?;
+        let kind = if event.kind.is_empty() { name } else { &*event.kind };
         let index = event.index.0.unwrap_or(0);
-        match (&*event.kind, &event.message, &event.content_block, &event.delta) {
+        match (kind, &event.message, &event.content_block, &event.delta) {
             ("content_block_delta", _, _, Some(delta)) => self.delta(index, delta, each),
             ("content_block_start", _, Some(block), _) => self.block(index, block, each),
             ("content_block_stop", ..) => self.stop(index, each),
             ("message_start", Some(message), ..) => self.start(message, each),
             ("message_delta", _, _, delta) => {
+                let delta = delta.as_ref();
+                let stop = delta.and_then(|delta| stop(&delta.stop_reason, &delta.stop_sequence));
                 if let Some(later) = event.usage.and_then(|usage| PartialUsage::read(usage.get())) {
                     self.usage.update(later);
-                    each(StreamEvent::Usage(self.usage.token_counts()));
+                    each(StreamEvent::Usage { told: &self.usage, is_final: stop.is_some() });
                 }
-                if let Some(stop) = delta
-                    .as_ref()
-                    .and_then(|delta| stop_reason(&delta.stop_reason, &delta.stop_sequence))
-                {
-                    each(StreamEvent::Stop(stop));
-                }
+                let details = delta.and_then(|delta| delta.stop_details.as_ref());
+                self.stopped(stop, details, each);
+                let others = delta.map_or(&[][..], |delta| &delta.others);
+                tell_unknown("message_delta.", others, each);
             }
             ("message_stop", ..) => {
                 self.parts.end_all(each);
@@ -108,25 +103,44 @@ impl MessagesStreamReader {
             ("error", ..) => {
                 let raw = event.error.map_or(data, RawValue::get);
                 each(StreamEvent::Failed(failure::read_in_band(raw)));
+                return Ok(());
             }
-            _ => {}
+            ("ping", ..) => {}
+            _ => tell_unknown("event.", &[kind.into()], each),
         }
+        tell_unknown("", &event.others, each);
+        Ok(())
     }
 
     /// Bytes of the signature that has not fully arrived.
-    pub(crate) fn held(&self) -> usize {
+    fn held(&self) -> usize {
         self.signature.len()
     }
+}
 
-    pub(super) fn whole(
-        &mut self,
-        message: &MessageBody<'_>,
-        each: &mut impl FnMut(StreamEvent<'_>),
-    ) {
+/// Reads a whole message, whose blocks are complete from the start.
+pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
+    let message: MessageBody<'_> = serde_json::from_str(body).map_err(|_| Unreadable)?;
+    MessagesStreamReader::default().whole(&message, each);
+    Ok(())
+}
+
+impl MessagesStreamReader {
+    fn whole(&mut self, message: &MessageBody<'_>, each: Each<'_>) {
         if let Some(error) = message.error.filter(|_| message.kind.0 == "error") {
             return each(StreamEvent::Failed(failure::read_in_band(error.get())));
         }
         self.start(message, each);
+        self.content(message, each);
+        let stop = stop(&message.stop_reason, &message.stop_sequence);
+        // The document is complete, so the answer is too. Clients need a stop reason.
+        let stop = Some(stop.unwrap_or(StopReason::End));
+        self.stopped(stop, message.stop_details.as_ref(), each);
+        self.parts.end_all(each);
+        each(StreamEvent::End);
+    }
+
+    fn content(&mut self, message: &MessageBody<'_>, each: Each<'_>) {
         match &message.content {
             TextOrList::Nothing => {}
             // Some servers write a plain text as content.
@@ -138,30 +152,45 @@ impl MessagesStreamReader {
                 }
             }
         }
-        self.parts.end_all(each);
-        let stop = stop_reason(&message.stop_reason, &message.stop_sequence);
-        // The document is complete, so the answer is too. Clients need a stop reason.
-        each(StreamEvent::Stop(stop.unwrap_or(StopReason::End)));
-        each(StreamEvent::End);
     }
 
-    fn start(&mut self, message: &MessageBody<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
-        let told = message.usage.and_then(|usage| PartialUsage::read(usage.get()));
-        let usage = told.as_ref().map(PartialUsage::token_counts);
-        *self.usage = told.unwrap_or_default();
-        each(StreamEvent::Start { id: &message.id, model: &message.model, created: 0, usage });
-    }
-
-    fn block(
+    /// Ends the answer. The provider's explanation of a refusal becomes a part.
+    fn stopped(
         &mut self,
-        index: u64,
-        block: &MessageBlock<'_>,
-        each: &mut impl FnMut(StreamEvent<'_>),
+        stop: Option<StopReason>,
+        details: Option<&StopDetails<'_>>,
+        each: Each<'_>,
     ) {
+        if let Some(details) = details {
+            self.parts.end_all(each);
+            self.parts.text(u64::MAX, PartKind::Refusal, &details.explanation, each);
+            self.parts.end(u64::MAX, each);
+            tell_unknown("stop_details.", &details.others, each);
+        }
+        if stop == Some(StopReason::Pause) {
+            each(StreamEvent::Dropped(Lost::PausedTurn));
+        }
+        if let Some(stop) = stop {
+            each(StreamEvent::Stop(stop));
+        }
+    }
+
+    fn start(&mut self, message: &MessageBody<'_>, each: Each<'_>) {
+        let told = message.usage.and_then(|usage| PartialUsage::read(usage.get()));
+        let is_told = told.is_some();
+        *self.usage = told.unwrap_or_default();
+        let usage = is_told.then_some(&*self.usage);
+        each(StreamEvent::Start { id: &message.id, model: &message.model, created: 0, usage });
+        tell_unknown("message.", &message.others, each);
+    }
+
+    fn block(&mut self, index: u64, block: &MessageBlock<'_>, each: Each<'_>) {
         match &*block.kind {
             "text" => {
                 self.parts.text(index, PartKind::Text, &block.text, each);
-                drop_if(block.citations.0, dropped::CITATIONS, each);
+                for citation in block.citations.iter().flatten() {
+                    self.cite(index, citation, each);
+                }
             }
             "thinking" => {
                 self.parts.text(index, PartKind::Thinking, &block.thinking, each);
@@ -180,36 +209,56 @@ impl MessagesStreamReader {
                     self.parts.arguments(index, input, each);
                 }
             }
-            "container_upload" | "fallback" => {}
-            _ => each(StreamEvent::Dropped(dropped::SERVER_TOOLS)),
+            // All of the block is lost, its other members too.
+            _ => return each(StreamEvent::Dropped(Lost::ServerTools)),
         }
+        tell_unknown("content.", &block.others, each);
     }
 
-    fn delta(
-        &mut self,
-        index: u64,
-        delta: &BlockDelta<'_>,
-        each: &mut impl FnMut(StreamEvent<'_>),
-    ) {
+    fn delta(&mut self, index: u64, delta: &BlockDelta<'_>, each: Each<'_>) {
         match &*delta.kind {
             "text_delta" => self.parts.text(index, PartKind::Text, &delta.text, each),
             "thinking_delta" => self.parts.text(index, PartKind::Thinking, &delta.thinking, each),
+            // Of a provider's tool, nothing is open.
             "input_json_delta" => self.parts.arguments(index, &delta.partial_json, each),
             "signature_delta" => self.sign(&delta.signature, each),
-            "citations_delta" => each(StreamEvent::Dropped(dropped::CITATIONS)),
-            _ => {}
+            "citations_delta" => {
+                if let Some(citation) = &delta.citation {
+                    self.cite(index, citation, each);
+                }
+            }
+            _ => each(StreamEvent::Dropped(Lost::ServerTools)),
+        }
+        tell_unknown("content.", &delta.others, each);
+    }
+
+    /// Adds a source on the web to the block. A place in a document of the request has no URL.
+    fn cite(&mut self, index: u64, cited: &MessageCitation<'_>, each: Each<'_>) {
+        let url = if cited.url.is_empty() { &cited.source } else { &cited.url };
+        let citation = Citation {
+            url: url.to_string(),
+            title: cited.title.to_string(),
+            quote: cited.cited_text.to_string(),
+            span: None,
+        };
+        self.parts.cite(index, citation, each);
+        if !url.is_empty() {
+            tell_unknown("content.citations.", &cited.others, each);
         }
     }
 
-    fn sign(&mut self, more: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn sign(&mut self, more: &str, each: Each<'_>) {
         self.signature.push_str(more);
+        if !more.is_empty() {
+            each(StreamEvent::Working);
+        }
         if self.signature.len() > SSE_EVENT_BYTES {
             self.signature.clear();
-            each(StreamEvent::Failed(failure::too_long()));
+            each(StreamEvent::TooLong);
         }
     }
 
-    fn stop(&mut self, index: u64, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn stop(&mut self, index: u64, each: Each<'_>) {
         if !self.signature.is_empty() {
             let value = json!({ "signature": std::mem::take(&mut self.signature) });
             self.parts.seal(index, Seal { dialect: seal::MESSAGES, value }, each);
@@ -223,7 +272,7 @@ fn is_empty_object(raw: &str) -> bool {
     inside.is_some_and(|inside| inside.trim_ascii().is_empty())
 }
 
-fn stop_reason(word: &str, sequence: &str) -> Option<StopReason> {
+fn stop(word: &str, sequence: &str) -> Option<StopReason> {
     Some(match word {
         "" => return None,
         "max_tokens" | "model_context_window_exceeded" => StopReason::MaxTokens,

@@ -3,14 +3,15 @@
 
 use std::collections::VecDeque;
 
-use super::answer_writer::{id, stop_words, write_usage};
+use super::answer_writer::{id, stop_words, write_citation, write_usage};
 use super::failure;
-use crate::neutral::answer::{StopReason, TokenCounts};
+use crate::neutral::answer::{Citation, StopReason, TokenCounts};
 use crate::neutral::answer_builder::COLLECT_BYTES;
-use crate::neutral::event::{PartKind, StreamEvent};
+use crate::neutral::event::{PartKind, StreamEvent, WriteEvents};
 use crate::neutral::failure::too_long;
 use crate::neutral::json_text::{Quoted, put};
 use crate::neutral::seal::Seal;
+use crate::usage_object::PartialUsage;
 
 #[derive(Clone, Debug)]
 enum BlockKind {
@@ -27,6 +28,7 @@ struct PendingBlock {
     kind: BlockKind,
     text: String,
     seal: Option<Seal>,
+    cited: Vec<Citation>,
     ended: bool,
 }
 
@@ -42,14 +44,14 @@ pub(crate) struct MessagesStreamWriter {
     broken: bool,
 }
 
-impl MessagesStreamWriter {
-    pub(crate) fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
+impl WriteEvents for MessagesStreamWriter {
+    fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
         if self.broken {
             return;
         }
         match event {
             StreamEvent::Start { id: provider, model, usage, .. } => {
-                self.usage = usage.unwrap_or_default();
+                self.usage = usage.map(PartialUsage::token_counts).unwrap_or_default();
                 put!(out, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":");
                 put!(out, "{\"id\":", Quoted(&id(provider)), ",\"type\":\"message\",\"role\":");
                 put!(out, "\"assistant\",\"model\":", Quoted(model), ",\"content\":[],");
@@ -66,9 +68,16 @@ impl MessagesStreamWriter {
                     block.seal = Some(seal);
                 }
             }
+            StreamEvent::Cited { index, citation } => {
+                if self.blocks.front().is_some_and(|open| open.part == index) {
+                    self.write_citation(&citation, out);
+                } else if let Some(block) = self.waiting(index) {
+                    block.cited.push(citation);
+                }
+            }
             StreamEvent::PartEnd { index } => self.end_part(index, out),
             StreamEvent::Stop(stop) => self.stop = stop,
-            StreamEvent::Usage(usage) => self.usage = usage,
+            StreamEvent::Usage { told, .. } => self.usage = told.token_counts(),
             StreamEvent::End => self.end(out),
             StreamEvent::Failed(failed) => {
                 self.broken = true;
@@ -76,15 +85,17 @@ impl MessagesStreamWriter {
                 failure::write(&failed, out);
                 put!(out, "\n\n");
             }
-            StreamEvent::Dropped(_) => {}
+            _ => {}
         }
     }
 
     /// Bytes of text in the waiting parts.
-    pub(crate) fn held(&self) -> usize {
+    fn held(&self) -> usize {
         self.waiting_bytes
     }
+}
 
+impl MessagesStreamWriter {
     fn waiting(&mut self, part: usize) -> Option<&mut PendingBlock> {
         self.blocks.iter_mut().rev().find(|block| block.part == part)
     }
@@ -97,7 +108,8 @@ impl MessagesStreamWriter {
                 BlockKind::ToolUse { id: id.to_owned(), name: name.to_owned() }
             }
         };
-        let block = PendingBlock { part, kind, text: String::new(), seal: None, ended: false };
+        let (text, seal, cited, ended) = (String::new(), None, Vec::new(), false);
+        let block = PendingBlock { part, kind, text, seal, cited, ended };
         if self.blocks.is_empty() {
             self.write_start(&block.kind, out);
         }
@@ -129,12 +141,13 @@ impl MessagesStreamWriter {
             self.index += 1;
             let Some(next) = self.blocks.front_mut() else { return };
             let (kind, text) = (next.kind.clone(), std::mem::take(&mut next.text));
-            let seal = next.seal.take();
+            let (seal, cited) = (next.seal.take(), std::mem::take(&mut next.cited));
             self.waiting_bytes = self.waiting_bytes.saturating_sub(text.len());
             self.write_start(&kind, out);
             if !text.is_empty() {
                 write_delta(self.index, &kind, &text, out);
             }
+            cited.iter().for_each(|citation| self.write_citation(citation, out));
             if let Some(seal) = seal {
                 self.write_seal(&seal, out);
             }
@@ -155,6 +168,13 @@ impl MessagesStreamWriter {
             }
         }
         put!(out, "}\n\n");
+    }
+
+    fn write_citation(&self, citation: &Citation, out: &mut Vec<u8>) {
+        put!(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
+        put!(out, self.index, ",\"delta\":{\"type\":\"citations_delta\",\"citation\":");
+        write_citation(citation, out);
+        put!(out, "}}\n\n");
     }
 
     fn write_seal(&self, seal: &Seal, out: &mut Vec<u8>) {

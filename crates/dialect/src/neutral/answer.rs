@@ -10,8 +10,29 @@ pub struct Answer {
     /// Unix time in seconds.
     pub created: u64,
     pub content: Vec<Part>,
+    /// Sources of texts, each with the index of its part.
+    pub citations: Vec<(usize, Citation)>,
     pub stop: StopReason,
     pub usage: Option<TokenCounts>,
+}
+
+impl Answer {
+    /// The sources of a part.
+    pub(crate) fn cited(&self, index: usize) -> Vec<&Citation> {
+        let cited = self.citations.iter().filter(|(of, _)| *of == index);
+        cited.map(|(_, citation)| citation).collect()
+    }
+}
+
+/// A source on the web.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Citation {
+    pub url: String,
+    pub title: String,
+    /// The text of the source that is cited.
+    pub quote: String,
+    /// Beginning and end of the text that rests on it, in characters; `None` for the whole part.
+    pub span: Option<(u64, u64)>,
 }
 
 /// Why the model stopped.

@@ -1,9 +1,10 @@
 //! Collects the events of a stream into a whole answer.
 
-use super::answer::{Answer, Failure};
+use super::answer::{Answer, Citation, Failure};
 use super::event::{PartKind, StreamEvent};
 use super::failure;
 use super::part::{Part, Thinking, ToolCall};
+use crate::usage_object::PartialUsage;
 
 /// Limit on the collected answer of a reroute.
 pub const COLLECT_BYTES: usize = 32 << 20;
@@ -24,7 +25,7 @@ impl AnswerBuilder {
                 answer.id = (*id).to_owned();
                 answer.model = (*model).to_owned();
                 answer.created = *created;
-                answer.usage = *usage;
+                answer.usage = usage.map(PartialUsage::token_counts);
             }
             StreamEvent::PartStart { part, .. } => {
                 self.bytes += size_of::<Part>();
@@ -47,10 +48,15 @@ impl AnswerBuilder {
                     thinking.seal = Some(seal.clone());
                 }
             }
+            StreamEvent::Cited { index, citation } => {
+                let Citation { url, title, quote, .. } = citation;
+                self.bytes += size_of::<Citation>() + url.len() + title.len() + quote.len();
+                answer.citations.push((*index, citation.clone()));
+            }
             StreamEvent::Stop(stop) => answer.stop = stop.clone(),
-            StreamEvent::Usage(usage) => answer.usage = Some(*usage),
+            StreamEvent::Usage { told, .. } => answer.usage = Some(told.token_counts()),
             StreamEvent::Failed(failure) => self.failed = Some(failure.clone()),
-            StreamEvent::PartEnd { .. } | StreamEvent::Dropped(_) | StreamEvent::End => {}
+            _ => {}
         }
         if self.bytes > COLLECT_BYTES { Err(failure::too_long()) } else { Ok(()) }
     }

@@ -1,7 +1,11 @@
-//! The events of a stream in the neutral form.
+//! The events of a stream in the neutral form, and what reads and writes them.
 
-use super::answer::{Failure, StopReason, TokenCounts};
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+use super::answer::{Citation, Failure, StopReason};
 use super::seal::Seal;
+use crate::usage_object::PartialUsage;
 
 /// An event of a stream. Parts start in the order of their indexes, from 0. Several parts may be
 /// open at once. A text part is never empty.
@@ -12,7 +16,7 @@ pub(crate) enum StreamEvent<'a> {
         model: &'a str,
         /// Unix time in seconds, 0 where the provider names none.
         created: u64,
-        usage: Option<TokenCounts>,
+        usage: Option<&'a PartialUsage>,
     },
     PartStart {
         index: usize,
@@ -23,6 +27,11 @@ pub(crate) enum StreamEvent<'a> {
         index: usize,
         text: &'a str,
     },
+    /// A source of an open text part.
+    Cited {
+        index: usize,
+        citation: Citation,
+    },
     /// The seal of a thinking part.
     Sealed {
         index: usize,
@@ -31,14 +40,63 @@ pub(crate) enum StreamEvent<'a> {
     PartEnd {
         index: usize,
     },
+    /// The next text begins a message of its own.
+    NextMessage,
+    /// A tool of the provider runs.
+    Working,
+    /// The answers that an event is about. Only the first one is read.
+    Choices(Choices),
     Stop(StopReason),
     /// The whole usage so far. It replaces the previous one.
-    Usage(TokenCounts),
+    Usage {
+        told: &'a PartialUsage,
+        is_final: bool,
+    },
+    /// The provider's number of the event.
+    Sequence(u64),
     /// A part of the answer was left out, as the neutral form cannot represent it.
-    Dropped(&'static str),
+    Dropped(Lost),
+    /// Members that the reader does not know, of the object at this path.
+    Unknown {
+        path: &'static str,
+        names: &'a [Cow<'a, str>],
+    },
     /// The stream is complete.
     End,
     Failed(Failure),
+    /// The reader has to give up: the answer exceeds its limits.
+    TooLong,
+}
+
+/// Where a reader passes its events.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(StreamEvent<'_>);
+
+/// The data of an event is not of the dialect.
+pub(crate) struct Unreadable;
+
+/// Reads the events of a stream in one dialect.
+pub(crate) trait ReadEvents: Debug + Send + Sync {
+    /// Reads the data of an event, or a whole answer of a dialect whose chunks are answers. `name`
+    /// is the name of the event, if it has one.
+    fn event(&mut self, name: &str, data: &str, each: Each<'_>) -> Result<(), Unreadable>;
+
+    /// Ends the stream when the connection has ended. Most dialects have a last event.
+    fn end(&mut self, _: Each<'_>) {}
+
+    /// Bytes in memory.
+    fn held(&self) -> usize {
+        0
+    }
+}
+
+/// Writes neutral events as a stream of one dialect.
+pub(crate) trait WriteEvents: Debug + Send + Sync {
+    fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>);
+
+    /// Bytes in memory.
+    fn held(&self) -> usize {
+        0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,21 +116,81 @@ pub(crate) enum PartKind<'a> {
     },
 }
 
-/// Names of answer parts that the neutral form cannot represent.
-pub mod dropped {
-    pub(crate) const AUDIO: &str = "audio";
-    pub const CHOICES: &str = "choices";
-    pub(crate) const CITATIONS: &str = "citations";
-    pub(crate) const CUSTOM_TOOL_CALLS: &str = "custom_tool_calls";
-    pub(crate) const IMAGES: &str = "images";
-    pub(crate) const LOGPROBS: &str = "logprobs";
-    pub(crate) const REASONING_SIGNATURES: &str = "reasoning_signatures";
-    pub(crate) const SERVER_TOOLS: &str = "server_tools";
+/// The answers to one request that an event is about, as sets of bits by index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Choices {
+    pub(crate) begun: u128,
+    pub(crate) ended: u128,
+    /// Bytes of text in other answers than the first.
+    pub(crate) other_bytes: u64,
+}
+
+impl Choices {
+    /// Notes the answer of this index, whose text in this event has so many bytes. No provider
+    /// gives more than 128 answers at once.
+    pub(crate) fn add(&mut self, index: u64, has_ended: bool, bytes: u64) {
+        let bit = u32::try_from(index).ok().and_then(|index| 1u128.checked_shl(index));
+        self.begun |= bit.unwrap_or(0);
+        if has_ended {
+            self.ended |= bit.unwrap_or(0);
+        }
+        if index > 0 {
+            self.other_bytes += bytes;
+        }
+    }
+}
+
+/// Declares the parts of an answer that the neutral form, or a client's dialect, may lack.
+macro_rules! lost {
+    ($($lost:ident $word:literal $about:literal)*) => {
+        /// A part of an answer that a client does not get.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Lost {
+            $($lost,)*
+        }
+
+        impl Lost {
+            pub const ALL: &'static [Lost] = &[$(Lost::$lost,)*];
+
+            /// Its word in `x-rerouter-dropped`.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Lost::$lost => $word,)*
+                }
+            }
+
+            /// What is lost, for the reference.
+            pub fn about(self) -> &'static str {
+                match self {
+                    $(Lost::$lost => $about,)*
+                }
+            }
+        }
+    };
+}
+
+#[rustfmt::skip]
+lost! {
+    Audio "audio" "audio that the model made"
+    Choices "choices" "other answers than the first"
+    Citations "citations" "sources without a URL, or for a text that is over"
+    Images "images" "images and files that the model made"
+    Logprobs "logprobs" "log probabilities"
+    PausedTurn "pause_turn" "a paused turn: chat and responses read it as cut at its length"
+    ReasoningSignatures "reasoning_signatures" "a signature of text or of a call, which no client sends back"
+    ServerTools "server_tools" "calls and results of tools that the provider ran"
 }
 
 /// Tells that a part of the answer is left out, if it is there.
-pub(crate) fn drop_if(is_there: bool, name: &'static str, each: &mut impl FnMut(StreamEvent<'_>)) {
+pub(crate) fn drop_if(is_there: bool, lost: Lost, each: Each<'_>) {
     if is_there {
-        each(StreamEvent::Dropped(name));
+        each(StreamEvent::Dropped(lost));
+    }
+}
+
+/// Tells the members of the object at `path` that the reader does not know.
+pub(crate) fn tell_unknown(path: &'static str, names: &[Cow<'_, str>], each: Each<'_>) {
+    if !names.is_empty() {
+        each(StreamEvent::Unknown { path, names });
     }
 }

@@ -25,6 +25,10 @@ pub(crate) fn no_memory() -> Failure {
     Failure { status: 503, kind: FailureKind::Overloaded, message, ..too_long() }
 }
 
+pub(crate) fn unfinished() -> Failure {
+    internal("The provider did not finish its answer.")
+}
+
 pub fn too_long() -> Failure {
     internal("The provider's answer is too long to be translated.")
 }
@@ -68,7 +72,7 @@ fn of_value(status: Option<u16>, value: &Value) -> Failure {
     let error = ["error", "detail"].iter().find_map(inner).unwrap_or(value);
     let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let number = |name: &str| error.get(name).and_then(number_of);
-    let words = [text("type"), text("status"), text("code")];
+    let words = [text("code"), text("status"), text("type")];
     let kind = words.into_iter().flatten().find_map(kind_of_word);
     let named = ["status", "status_code", "code"].into_iter().find_map(number);
     let status = status.or(named).unwrap_or_else(|| kind.map_or(502, status_of_kind));
@@ -138,11 +142,14 @@ fn kind_of_word(word: &str) -> Option<FailureKind> {
         "overloaded_error" | "overloaded" | "service_unavailable" | "UNAVAILABLE" => {
             FailureKind::Overloaded
         }
-        "timeout_error" | "DEADLINE_EXCEEDED" => FailureKind::Timeout,
+        "timeout_error" | "vector_store_timeout" | "DEADLINE_EXCEEDED" => FailureKind::Timeout,
         "api_error" | "server_error" | "internal_error" | "INTERNAL" | "UNKNOWN" => {
             FailureKind::Internal
         }
-        "FAILED_PRECONDITION" | "INVALID_ARGUMENT" | "OUT_OF_RANGE" => FailureKind::InvalidRequest,
+        "FAILED_PRECONDITION" | "INVALID_ARGUMENT" | "OUT_OF_RANGE" | TOO_LONG_CODE => {
+            FailureKind::InvalidRequest
+        }
+        word if word.starts_with("invalid_") => FailureKind::InvalidRequest,
         _ => return None,
     })
 }

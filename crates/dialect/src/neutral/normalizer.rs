@@ -1,21 +1,39 @@
 //! Makes the events of every dialect alike, whatever a provider leaves out or does otherwise.
 
+use std::borrow::Cow;
+
 use super::answer::{AnswerContext, Failure, StopReason};
-use super::event::{PartKind, StreamEvent, dropped};
+use super::event::{Each, Lost, PartKind, StreamEvent};
+use super::json_text::{Quoted, put};
 use super::text_tool::TextArgument;
 use super::{failure, ids};
+use crate::members::printable;
+use crate::usage_object::PartialUsage;
 
 /// Limit on the parts of a translated answer: texts, thoughts and tool calls. Real answers have
 /// some tens.
 pub(crate) const ANSWER_PARTS: usize = 1_024;
+
+/// Limit on the names of what an answer loses. The last one is `more`.
+const DROPPED_NAMES: usize = 32;
+
+/// What an answer is read for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AnswerFit {
+    /// Seals of thinking are kept.
+    pub(crate) seals: bool,
+    /// The client has calls of tools that take free text.
+    pub(crate) takes_text_calls: bool,
+    /// All texts become one, so messages need a break between them.
+    pub(crate) joins: bool,
+}
 
 /// Passes events from a reader to a writer. It ensures one start, ids of all tool calls, a correct
 /// stop reason and one end.
 #[derive(Debug)]
 pub(crate) struct Normalizer {
     context: AnswerContext,
-    /// Whether the client's dialect can carry seals.
-    seals: bool,
+    fit: AnswerFit,
     /// The id of the answer, once it has started. Missing ids of tool calls are made from it.
     id: Option<String>,
     parts: usize,
@@ -24,16 +42,21 @@ pub(crate) struct Normalizer {
     stopped: bool,
     over: bool,
     failed: bool,
-    dropped: Vec<&'static str>,
+    dropped: Vec<String>,
+    has_text: bool,
+    /// The next text begins a message of its own, and another one came before.
+    breaks: bool,
     /// Open calls of tools that take free text, by part index.
     texts: Vec<(usize, TextArgument)>,
+    /// Calls of such tools whose text becomes an argument, by part index.
+    wrapped: Vec<usize>,
 }
 
 impl Normalizer {
-    pub(crate) fn new(context: AnswerContext, seals: bool) -> Self {
+    pub(crate) fn new(context: AnswerContext, fit: AnswerFit) -> Self {
         Normalizer {
             context,
-            seals,
+            fit,
             id: None,
             parts: 0,
             calls: 0,
@@ -42,7 +65,10 @@ impl Normalizer {
             over: false,
             failed: false,
             dropped: Vec::new(),
+            has_text: false,
+            breaks: false,
             texts: Vec::new(),
+            wrapped: Vec::new(),
         }
     }
 
@@ -56,28 +82,53 @@ impl Normalizer {
         self.failed
     }
 
-    pub(crate) fn dropped(&self) -> &[&'static str] {
+    pub(crate) fn dropped(&self) -> &[String] {
         &self.dropped
     }
 
-    pub(crate) fn pass(&mut self, event: StreamEvent<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    pub(crate) fn pass(&mut self, event: StreamEvent<'_>, each: Each<'_>) {
         if self.over {
             return;
         }
-        if let StreamEvent::Start { .. } | StreamEvent::Failed(_) | StreamEvent::Dropped(_) = event
-        {
-        } else {
-            self.start("", "", 0, None, each);
-        }
-        match event {
+        let event = match event {
             StreamEvent::Start { id, model, created, usage } => {
-                self.start(id, model, created, usage, each);
+                return self.start(id, model, created, usage, each);
             }
+            StreamEvent::TooLong => return self.fail(failure::too_long(), each),
+            StreamEvent::Failed(failure) => return self.fail(failure, each),
+            StreamEvent::Dropped(lost) => return self.drop(lost.word()),
+            StreamEvent::Choices(choices) => {
+                return if choices.begun & !1 != 0 {
+                    self.drop(Lost::Choices.word())
+                };
+            }
+            StreamEvent::Unknown { path, names } => return self.drop_unknown(path, names),
+            StreamEvent::Sequence(_) | StreamEvent::Working => return,
+            StreamEvent::NextMessage => {
+                self.breaks = self.has_text;
+                return;
+            }
+            event => event,
+        };
+        self.start("", "", 0, None, each);
+        match event {
             StreamEvent::PartStart { index, part } => self.part(index, part, each),
-            StreamEvent::Sealed { .. } if !self.seals => self.drop(dropped::REASONING_SIGNATURES),
+            StreamEvent::Sealed { .. } if !self.fit.seals => {
+                self.drop(Lost::ReasoningSignatures.word());
+            }
             StreamEvent::Stop(stop) => {
                 self.stopped = true;
                 each(StreamEvent::Stop(self.fitting(stop)));
+            }
+            StreamEvent::Delta { index, text } if self.wrapped.contains(&index) => {
+                let mut quoted = Vec::new();
+                put!(&mut quoted, Quoted(text));
+                let quoted = String::from_utf8(quoted).unwrap_or_default();
+                say(index, quoted.get(1..quoted.len() - 1).unwrap_or_default(), each);
+            }
+            StreamEvent::PartEnd { index } if self.wrapped.contains(&index) => {
+                say(index, "\"}", each);
+                each(event);
             }
             StreamEvent::Delta { index, text } if !self.texts.is_empty() => {
                 match self.texts.iter_mut().find(|(open, _)| *open == index) {
@@ -91,9 +142,7 @@ impl Normalizer {
                 }
                 each(event);
             }
-            StreamEvent::Dropped(name) => self.drop(name),
             StreamEvent::End if !self.stopped => self.fail(failure::ended_early(), each),
-            StreamEvent::Failed(failure) => self.fail(failure, each),
             StreamEvent::End => {
                 self.over = true;
                 each(event);
@@ -107,8 +156,8 @@ impl Normalizer {
         id: &str,
         model: &str,
         created: u64,
-        usage: Option<super::answer::TokenCounts>,
-        each: &mut impl FnMut(StreamEvent<'_>),
+        usage: Option<&PartialUsage>,
+        each: Each<'_>,
     ) {
         if self.id.is_some() {
             return;
@@ -123,15 +172,23 @@ impl Normalizer {
         });
     }
 
-    fn part(&mut self, index: usize, part: PartKind<'_>, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn part(&mut self, index: usize, part: PartKind<'_>, each: Each<'_>) {
         self.parts += 1;
         if self.parts > ANSWER_PARTS {
             return self.fail(failure::too_long(), each);
         }
         self.refused |= part == PartKind::Refusal;
-        let PartKind::ToolCall { id, name } = part else {
-            return each(StreamEvent::PartStart { index, part });
+        let (PartKind::ToolCall { id, name } | PartKind::TextCall { id, name }) = part else {
+            each(StreamEvent::PartStart { index, part });
+            if part == PartKind::Text {
+                self.has_text = true;
+                if std::mem::take(&mut self.breaks) && self.fit.joins {
+                    say(index, "\n\n", each);
+                }
+            }
+            return;
         };
+        let is_text = matches!(part, PartKind::TextCall { .. });
         let number = self.calls;
         self.calls += 1;
         let made;
@@ -141,13 +198,19 @@ impl Normalizer {
         } else {
             id
         };
-        let part = if self.context.text_tools.iter().any(|tool| tool == name) {
+        let is_asked_as_text = self.context.text_tools.iter().any(|tool| tool == name);
+        if is_text && self.fit.takes_text_calls {
+            each(StreamEvent::PartStart { index, part: PartKind::TextCall { id, name } });
+        } else if !is_text && is_asked_as_text {
             self.texts.push((index, TextArgument::default()));
-            PartKind::TextCall { id, name }
+            each(StreamEvent::PartStart { index, part: PartKind::TextCall { id, name } });
         } else {
-            PartKind::ToolCall { id, name }
-        };
-        each(StreamEvent::PartStart { index, part });
+            each(StreamEvent::PartStart { index, part: PartKind::ToolCall { id, name } });
+            if is_text {
+                self.wrapped.push(index);
+                say(index, "{\"input\":\"", each);
+            }
+        }
     }
 
     /// Corrects the stop reason: some providers report a plain end after tool calls or a refusal.
@@ -159,19 +222,31 @@ impl Normalizer {
         }
     }
 
-    fn fail(&mut self, failure: Failure, each: &mut impl FnMut(StreamEvent<'_>)) {
+    fn fail(&mut self, failure: Failure, each: Each<'_>) {
         (self.over, self.failed) = (true, true);
         each(StreamEvent::Failed(failure));
     }
 
-    fn drop(&mut self, name: &'static str) {
-        if !self.dropped.contains(&name) {
-            self.dropped.push(name);
+    fn drop(&mut self, name: &str) {
+        let is_new = !self.dropped.iter().any(|known| known == name);
+        match self.dropped.len() {
+            DROPPED_NAMES.. => {}
+            _ if !is_new => {}
+            number => {
+                let name = if number + 1 == DROPPED_NAMES { "more" } else { name };
+                self.dropped.push(name.to_owned());
+            }
+        }
+    }
+
+    fn drop_unknown(&mut self, path: &str, names: &[Cow<'_, str>]) {
+        for name in names {
+            self.drop(&printable(&format!("{path}{name}")));
         }
     }
 }
 
-fn say(index: usize, text: &str, each: &mut impl FnMut(StreamEvent<'_>)) {
+fn say(index: usize, text: &str, each: Each<'_>) {
     if !text.is_empty() {
         each(StreamEvent::Delta { index, text });
     }

@@ -1,9 +1,10 @@
 //! Writes answers as responses.
 
-use crate::neutral::answer::{Answer, StopReason, TokenCounts};
+use crate::neutral::answer::{Answer, Citation, StopReason, TokenCounts};
 use crate::neutral::ids;
 use crate::neutral::json_text::{Quoted, put};
 use crate::neutral::part::{Part, Thinking, ToolCall};
+use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 
 pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
@@ -12,7 +13,7 @@ pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
 
 pub(super) fn status(stop: &StopReason) -> &'static str {
     match stop {
-        StopReason::MaxTokens | StopReason::Unfinished => "incomplete",
+        StopReason::MaxTokens | StopReason::Pause | StopReason::Unfinished => "incomplete",
         StopReason::Refusal => "refused",
         _ => "completed",
     }
@@ -27,7 +28,8 @@ pub(super) fn write_as(answer: &Answer, status: &str, out: &mut Vec<u8>) {
         status => status,
     };
     let reason = match answer.stop {
-        StopReason::MaxTokens => Some("max_output_tokens"),
+        // A paused turn is not over. No other word makes a client ask for the rest.
+        StopReason::MaxTokens | StopReason::Pause => Some("max_output_tokens"),
         StopReason::Refusal => Some("content_filter"),
         _ => None,
     };
@@ -42,9 +44,9 @@ pub(super) fn write_as(answer: &Answer, status: &str, out: &mut Vec<u8>) {
     put!(out, Quoted(&answer.model), ",\"output\":[");
     let stem = ids::stem(&answer.id);
     let mut before = "";
-    for (index, part) in (0..).zip(&answer.content) {
+    for (index, part) in answer.content.iter().enumerate() {
         put!(out, before);
-        write_item(part, &item_id(part, &stem, index), out);
+        write_item(part, &item_id(part, &stem, index as u64), &answer.cited(index), out);
         before = ",";
     }
     put!(out, "],\"parallel_tool_calls\":true,\"previous_response_id\":null,");
@@ -75,7 +77,7 @@ pub(super) fn item_id(part: &Part, stem: &str, index: u64) -> String {
 }
 
 /// Writes a part as a finished output item.
-pub(super) fn write_item(part: &Part, id: &str, out: &mut Vec<u8>) {
+pub(super) fn write_item(part: &Part, id: &str, cited: &[&Citation], out: &mut Vec<u8>) {
     put!(out, "{\"id\":", Quoted(id));
     match part {
         Part::Thinking(Thinking { text, seal }) => {
@@ -83,7 +85,9 @@ pub(super) fn write_item(part: &Part, id: &str, out: &mut Vec<u8>) {
             if !text.is_empty() {
                 put!(out, "{\"type\":\"summary_text\",\"text\":", Quoted(text), "}");
             }
-            let encrypted = seal.as_ref().map(Seal::to_text);
+            let own = seal.as_ref().filter(|seal| seal.dialect == seal::RESPONSES);
+            let encrypted = own.and_then(|seal| seal.text("encrypted_content")).map(str::to_owned);
+            let encrypted = encrypted.or_else(|| seal.as_ref().map(Seal::to_text));
             put!(out, "],\"encrypted_content\":", encrypted.as_deref(), "}");
         }
         Part::ToolCall(ToolCall { id, name, arguments }) => {
@@ -99,24 +103,39 @@ pub(super) fn write_item(part: &Part, id: &str, out: &mut Vec<u8>) {
         part => {
             put!(out, ",\"type\":\"message\",\"status\":\"completed\",\"role\":\"assistant\",");
             put!(out, "\"content\":[");
-            write_content(part, out);
+            write_content(part, cited, out);
             put!(out, "]}");
         }
     }
 }
 
 /// Writes the content part of a text or a refusal.
-pub(super) fn write_content(part: &Part, out: &mut Vec<u8>) {
+pub(super) fn write_content(part: &Part, cited: &[&Citation], out: &mut Vec<u8>) {
     match part {
         Part::Text(text) => {
             put!(out, "{\"type\":\"output_text\",\"text\":", Quoted(text));
-            put!(out, ",\"annotations\":[],\"logprobs\":[]}");
+            put!(out, ",\"annotations\":[");
+            let mut before = "";
+            for citation in cited {
+                put!(out, before);
+                write_annotation(citation, Some(part), out);
+                before = ",";
+            }
+            put!(out, "],\"logprobs\":[]}");
         }
         Part::Refusal(text) => {
             put!(out, "{\"type\":\"refusal\",\"refusal\":", Quoted(text), "}");
         }
         _ => {}
     }
+}
+
+/// Writes a source of this text.
+pub(super) fn write_annotation(citation: &Citation, of: Option<&Part>, out: &mut Vec<u8>) {
+    let length = || of.and_then(Part::text).map_or(0, |text| text.chars().count() as u64);
+    let (start, end) = citation.span.unwrap_or_else(|| (0, length()));
+    put!(out, "{\"type\":\"url_citation\",\"url\":", Quoted(&citation.url), ",\"title\":");
+    put!(out, Quoted(&citation.title), ",\"start_index\":", start, ",\"end_index\":", end, "}");
 }
 
 pub(super) fn arguments_of(text: &str) -> &str {

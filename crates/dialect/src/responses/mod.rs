@@ -1,7 +1,6 @@
 //! Responses, OpenAI's newer dialect.
 
 pub mod agent;
-pub(crate) mod answer_reader;
 pub(crate) mod answer_writer;
 pub mod errors;
 pub mod failure;
@@ -9,7 +8,6 @@ pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
 mod searches;
-pub(crate) mod stream_events;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
 mod tool_reader;
@@ -17,17 +15,25 @@ mod tool_reader;
 use super::Dialect;
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
-use super::rows::{DialectRow, EndpointRow};
-use super::stream::event::{OversizedRule, StreamRules};
+use super::rows::{ClientRules, DialectRow, EndpointRow};
+use super::stream::event::OversizedRule;
+use stream_reader::ResponsesStreamReader;
+use stream_writer::ResponsesStreamWriter;
 
 pub(super) static DIALECT: DialectRow = DialectRow {
     name: "responses",
     title: "OpenAI responses",
-    stream: StreamRules {
-        look: stream_events::look,
-        oversized: OversizedRule::End(stream_events::is_end),
-        assemble: stream_events::assemble,
-    },
+    reader: || Box::<ResponsesStreamReader>::default(),
+    read_whole: stream_reader::read_whole,
+    oversized: OversizedRule::End(stream_reader::is_end),
+    client: Some(ClientRules {
+        write_answer: answer_writer::write,
+        writer: |_| Box::<ResponsesStreamWriter>::default(),
+        last_event: Some(stream_reader::last_response),
+        write_failure: super::chat::failure::write,
+        takes_text_calls: true,
+        joins: false,
+    }),
     usage: searches::RESPONSE_USAGE,
     default_limit: None,
     count: None,
@@ -48,6 +54,6 @@ pub(super) static ENDPOINT: EndpointRow = EndpointRow {
     },
     agent: Some(agent::RULES),
     error_event: errors::event,
-    as_chat_completion: None,
+    completes: false,
     request_id: None,
 };

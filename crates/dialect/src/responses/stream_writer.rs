@@ -1,11 +1,13 @@
 //! Writes neutral events as streams of responses. Each part is an output item. The last event
 //! contains the whole response, so the answer is collected until then.
 
-use super::answer_writer::{arguments_of, item_id, status, write_as, write_content, write_item};
+use super::answer_writer::{
+    arguments_of, item_id, status, write_annotation, write_as, write_content, write_item,
+};
 use super::failure;
-use crate::neutral::answer::Failure;
+use crate::neutral::answer::{Citation, Failure};
 use crate::neutral::answer_builder::AnswerBuilder;
-use crate::neutral::event::{PartKind, StreamEvent};
+use crate::neutral::event::{PartKind, StreamEvent, WriteEvents};
 use crate::neutral::ids;
 use crate::neutral::json_text::{Quoted, put};
 use crate::neutral::part::Part;
@@ -21,8 +23,8 @@ pub(crate) struct ResponsesStreamWriter {
     broken: bool,
 }
 
-impl ResponsesStreamWriter {
-    pub(crate) fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
+impl WriteEvents for ResponsesStreamWriter {
+    fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>) {
         if self.broken {
             return;
         }
@@ -47,16 +49,27 @@ impl ResponsesStreamWriter {
                 self.response(kind, status, out);
             }
             StreamEvent::Failed(failure) => self.fail(&failure, out),
-            StreamEvent::Sealed { .. }
-            | StreamEvent::Stop(_)
-            | StreamEvent::Usage(_)
-            | StreamEvent::Dropped(_) => {}
+            StreamEvent::Cited { index, citation } => self.cite(index, &citation, out),
+            _ => {}
         }
     }
 
     /// Memory use of the collected answer.
-    pub(crate) fn held(&self) -> usize {
+    fn held(&self) -> usize {
         self.collected.bytes()
+    }
+}
+
+impl ResponsesStreamWriter {
+    fn cite(&mut self, index: usize, citation: &Citation, out: &mut Vec<u8>) {
+        let kind = "response.output_text.annotation.added";
+        let answer = self.collected.answer();
+        let number = answer.citations.iter().filter(|(of, _)| *of == index).count();
+        self.begin_content(kind, "content_index", index, out);
+        put!(out, ",\"annotation_index\":", number.saturating_sub(1) as u64, ",\"annotation\":");
+        let answer = self.collected.answer();
+        write_annotation(citation, answer.content.get(index), out);
+        put!(out, "}\n\n");
     }
 
     fn fail(&mut self, failure: &Failure, out: &mut Vec<u8>) {
@@ -119,7 +132,7 @@ impl ResponsesStreamWriter {
                 let empty = if part == PartKind::Text { Part::Text } else { Part::Refusal };
                 self.begin_content("response.content_part.added", "content_index", index, out);
                 put!(out, ",\"part\":");
-                write_content(&empty(String::new()), out);
+                write_content(&empty(String::new()), &[], out);
                 put!(out, "}\n\n");
             }
         }
@@ -158,7 +171,10 @@ impl ResponsesStreamWriter {
     }
 
     fn end_part(&mut self, index: usize, out: &mut Vec<u8>) {
-        let Some(part) = self.collected.answer().content.get(index).cloned() else { return };
+        let answer = self.collected.answer();
+        let Some(part) = answer.content.get(index).cloned() else { return };
+        let cited: Vec<Citation> = answer.cited(index).into_iter().cloned().collect();
+        let cited: Vec<&Citation> = cited.iter().collect();
         match &part {
             Part::Text(text) => {
                 self.begin_content("response.output_text.done", "content_index", index, out);
@@ -189,12 +205,12 @@ impl ResponsesStreamWriter {
         if let Part::Text(_) | Part::Refusal(_) = part {
             self.begin_content("response.content_part.done", "content_index", index, out);
             put!(out, ",\"part\":");
-            write_content(&part, out);
+            write_content(&part, &cited, out);
             put!(out, "}\n\n");
         }
         self.begin("response.output_item.done", out);
         put!(out, ",\"output_index\":", index as u64, ",\"item\":");
-        write_item(&part, self.ids.get(index).map_or("", String::as_str), out);
+        write_item(&part, self.ids.get(index).map_or("", String::as_str), &cited, out);
         put!(out, "}\n\n");
     }
 }

@@ -1,8 +1,6 @@
-//! Event streams. A dialect's `stream_events.rs` classifies its events (for failover, usage and the
-//! end of a stream) and assembles the answer of a recorded stream.
+//! Event streams: their counts, for failover, usage and the end of a stream.
 
 pub mod event;
-pub mod merge;
 mod repeated;
 mod tally;
 
@@ -10,29 +8,67 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Dialect;
-use crate::wire::sse;
-use event::{EventFacts, place, read_error};
-
+use crate::neutral::event::{Each, ReadEvents, StreamEvent, Unreadable};
+use crate::neutral::{failure, size};
+use crate::wire::sse::{self, SseEvent};
+use event::EventFacts;
 pub use event::{EventKind, StreamError};
 pub use tally::StreamTally;
 pub use tally::StreamVerdict;
 
 /// The kind of an event in this dialect.
 pub fn classify(dialect: impl Into<Dialect>, event: &[u8]) -> EventKind {
-    look(dialect.into(), event).kind
+    let mut facts = EventFacts::new();
+    let mut reader = (dialect.into().row().reader)();
+    match read(&mut *reader, SseEvent::Whole(event), &mut |neutral| facts.take(&neutral, event)) {
+        WireEvent::Read => facts.kind(),
+        WireEvent::Comment => EventKind::Comment,
+        WireEvent::Unreadable => EventKind::Other,
+    }
 }
 
-fn look(dialect: Dialect, event: &[u8]) -> EventFacts {
-    let fields = sse::fields(event);
-    let Some(data) = fields.data.as_deref() else { return EventKind::Comment.into() };
-    let mut facts = (dialect.row().stream.look)(&fields, data);
-    let text = facts.text.take().and_then(|text| place(data.get(text)?, event));
-    facts.text = text;
-    facts
+/// What an event on the wire turned out to be.
+pub(crate) enum WireEvent {
+    /// Without data, or cut off.
+    Comment,
+    Read,
+    /// Its data is not of the dialect.
+    Unreadable,
+}
+
+/// Reads an event into neutral events. An event that is not of the dialect may still be an error by
+/// its name.
+pub(crate) fn read(reader: &mut dyn ReadEvents, event: SseEvent<'_>, each: Each<'_>) -> WireEvent {
+    let fields = sse::fields(event.bytes());
+    let Some(data) = fields.data.as_deref() else { return WireEvent::Comment };
+    // A last event without its blank line may be truncated.
+    if let SseEvent::Rest(_) = event
+        && !is_whole(data)
+    {
+        return WireEvent::Comment;
+    }
+    if size::is_too_large(data) {
+        each(StreamEvent::TooLong);
+        return WireEvent::Read;
+    }
+    let name = fields.name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
+    let read = std::str::from_utf8(data).map_err(|_| Unreadable);
+    match read.and_then(|data| reader.event(name, data, each)) {
+        Ok(()) => WireEvent::Read,
+        Err(Unreadable) if name == "error" => {
+            let text = String::from_utf8_lossy(data);
+            each(StreamEvent::Failed(failure::read_in_band(&text)));
+            WireEvent::Read
+        }
+        Err(Unreadable) => WireEvent::Unreadable,
+    }
+}
+
+fn is_whole(data: &[u8]) -> bool {
+    data == b"[DONE]" || serde_json::from_slice::<&RawValue>(data).is_ok()
 }
 
 /// The error in an answer that is no stream. The answer's status may still be 200.
@@ -46,12 +82,8 @@ pub fn error_in(body: &[u8]) -> Option<StreamError> {
     // Most answers do not contain the word `error`, and are not parsed.
     ERROR.find(body)?;
     let answer: ErrorMember<'_> = serde_json::from_slice(body).ok()?;
-    answer.error.map(|error| read_error(error.get()))
-}
-
-/// Assembles the answer of a recorded stream.
-pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
-    (dialect.into().row().stream.assemble)(stream)
+    let failure = failure::read_in_band(answer.error?.get());
+    Some(StreamError { message: failure.message, status: failure.status })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::event::{EventFacts, EventKind, inside};
+use super::event::EventFacts;
 use crate::wire::json;
 
 /// A member that OpenAI fills with random letters, to hide how long the text is.
@@ -22,23 +22,12 @@ pub(super) struct RepeatedEvent {
     padding: Range<usize>,
     /// Bytes that [`EventFacts::bytes`] counts apart from the text.
     beside: u64,
-    choices: u128,
-}
-
-/// What a repeated event adds to the counts of its stream.
-pub(super) struct RepeatedFacts {
-    pub bytes: u64,
-    pub choices: u128,
 }
 
 impl RepeatedEvent {
     /// Remembers a parsed event, if its text is all that may change.
     pub(super) fn learn(&mut self, event: &[u8], facts: &EventFacts) {
-        let is_plain = facts.kind == EventKind::Content
-            && !facts.finished
-            && facts.told.is_none()
-            && facts.number.is_none();
-        let Some(text) = facts.text.clone().filter(|_| is_plain) else { return };
+        let Some(text) = facts.text.clone().filter(|_| facts.is_plain) else { return };
         let end = event.len();
         let behind = event.get(text.end..).unwrap_or_default();
         let padding = memmem::find(behind, PADDING).map(|at| text.end + at + PADDING.len() - 1);
@@ -47,15 +36,14 @@ impl RepeatedEvent {
             Some(at..at + value.len())
         });
         self.beside = facts.bytes.saturating_sub(inside(text.len()));
-        self.choices = facts.choices;
         self.text = text;
         self.padding = padding.unwrap_or(end..end);
         self.event.clear();
         self.event.extend_from_slice(event);
     }
 
-    /// Counts an event that matches the learnt one; `None` for any other.
-    pub(super) fn read(&self, event: &[u8]) -> Option<RepeatedFacts> {
+    /// The bytes of text in an event that matches the learnt one; `None` for any other.
+    pub(super) fn read(&self, event: &[u8]) -> Option<u64> {
         let fixed = |range: Range<usize>| self.event.get(range).unwrap_or_default();
         if self.text.is_empty() {
             return None;
@@ -70,11 +58,13 @@ impl RepeatedEvent {
         let is_same = rest == fixed(self.padding.end..self.event.len())
             && text.len() > 2
             && std::str::from_utf8(text).is_ok();
-        is_same.then(|| RepeatedFacts {
-            bytes: self.beside + inside(text.len()),
-            choices: self.choices,
-        })
+        is_same.then(|| self.beside + inside(text.len()))
     }
+}
+
+/// Length of a JSON string without its quotes.
+fn inside(length: usize) -> u64 {
+    length.saturating_sub(2) as u64
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use super::super::Dialect;
 use super::super::usage::Usage;
 use super::super::usage_object::PartialUsage;
-use super::event::{EventKind, OversizedRule, StreamError};
-use super::look;
+use super::event::{EventFacts, OversizedRule, StreamError};
 use super::repeated::RepeatedEvent;
+use super::{WireEvent, read};
+use crate::neutral::event::{Each, ReadEvents, StreamEvent};
+use crate::neutral::failure;
 use crate::wire::sse::{self, Splitter, SseEvent};
 
 /// What the first event with content or an error decided about a stream.
@@ -20,10 +22,11 @@ pub enum StreamVerdict {
     Error,
 }
 
-/// Counts the events of a stream while it passes, in bounded memory.
-#[derive(Debug, Default)]
+/// Reads the events of a stream and counts them while it passes, in bounded memory.
+#[derive(Debug)]
 pub struct StreamTally {
     splitter: Splitter,
+    reader: Box<dyn ReadEvents>,
     counts: StreamCounts,
 }
 
@@ -69,44 +72,69 @@ impl OversizedEvent {
 }
 
 impl StreamCounts {
-    fn take(&mut self, event: SseEvent<'_>) {
-        let event = match event {
-            SseEvent::Whole(bytes) | SseEvent::Rest(bytes) => bytes,
-            SseEvent::Piece(bytes) => return self.take_piece(bytes),
-        };
-        self.oversized = None;
-        self.events += 1;
-        if let Some(facts) = self.repeated.read(event) {
-            self.bytes = self.bytes.saturating_add(facts.bytes);
-            self.open |= facts.choices;
+    /// Counts an event. Reads it too, unless it only repeats another one with another text.
+    fn take(&mut self, event: SseEvent<'_>, reader: &mut dyn ReadEvents) {
+        if let SseEvent::Piece(piece) = event {
+            return self.take_piece(piece);
+        }
+        if let Some(bytes) = self.repeated.read(event.bytes()) {
+            self.events += 1;
+            self.bytes = self.bytes.saturating_add(bytes);
             return self.decide(StreamVerdict::Answer);
         }
-        let facts = look(self.dialect, event);
-        self.repeated.learn(event, &facts);
+        let facts = self.read(event, reader, &mut |_| {});
+        self.repeated.learn(event.bytes(), &facts);
+        self.add(facts);
+    }
+
+    /// Counts an event, and passes what it says to `each`.
+    fn take_read(&mut self, event: SseEvent<'_>, reader: &mut dyn ReadEvents, each: Each<'_>) {
+        if let SseEvent::Piece(piece) = event {
+            each(StreamEvent::TooLong);
+            return self.take_piece(piece);
+        }
+        let facts = self.read(event, reader, each);
+        self.add(facts);
+    }
+
+    fn read(
+        &mut self,
+        event: SseEvent<'_>,
+        reader: &mut dyn ReadEvents,
+        each: Each<'_>,
+    ) -> EventFacts {
+        self.oversized = None;
+        self.events += 1;
+        let mut facts = EventFacts::new();
+        let read = read(reader, event, &mut |neutral| {
+            facts.take(&neutral, event.bytes());
+            each(neutral);
+        });
+        if let WireEvent::Unreadable = read {
+            each(StreamEvent::Failed(failure::unreadable()));
+        }
+        facts
+    }
+
+    fn add(&mut self, facts: EventFacts) {
         self.bytes = self.bytes.saturating_add(facts.bytes);
         self.number = facts.number.or(self.number);
         self.open = (self.open | facts.choices) & !facts.ended;
-        if let Some(told) = facts.told {
-            self.all_told |= told.counts() && (facts.all_told || self.finish_seen);
+        self.finish_seen |= facts.ended != 0;
+        if let Some((told, is_final)) = facts.told {
+            self.all_told |= told.counts() && (is_final || self.finish_seen);
             match &mut self.usage {
-                Some(before) => before.update(*told),
-                None => self.usage = Some(told),
+                Some(before) => before.update(told),
+                None => self.usage = Some(Box::new(told)),
             }
         }
-        match facts.kind {
-            EventKind::Content => {
-                self.finish_seen |= facts.finished;
-                self.decide(StreamVerdict::Answer);
-            }
-            EventKind::Done => {
-                self.done_seen = true;
-                self.decide(StreamVerdict::Answer);
-            }
-            EventKind::Error(error) => {
-                self.error.get_or_insert(error);
-                self.decide(StreamVerdict::Error);
-            }
-            EventKind::Comment | EventKind::Preamble | EventKind::Usage | EventKind::Other => {}
+        if let Some(error) = facts.error {
+            self.error.get_or_insert(error);
+            return self.decide(StreamVerdict::Error);
+        }
+        self.done_seen |= facts.done;
+        if facts.says || facts.done {
+            self.decide(StreamVerdict::Answer);
         }
     }
 
@@ -115,7 +143,7 @@ impl StreamCounts {
     fn take_piece(&mut self, piece: &[u8]) {
         let oversized = self.oversized.get_or_insert_default();
         oversized.take(piece);
-        match self.dialect.row().stream.oversized {
+        match self.dialect.row().oversized {
             OversizedRule::Text => self.bytes = self.bytes.saturating_add(piece.len() as u64),
             OversizedRule::End(ends) => {
                 self.done_seen |= oversized.is_over() && ends(&oversized.start);
@@ -132,22 +160,54 @@ impl StreamCounts {
     }
 }
 
+impl Default for StreamTally {
+    fn default() -> Self {
+        StreamTally::new(Dialect::default())
+    }
+}
+
 impl StreamTally {
     pub fn new(dialect: impl Into<Dialect>) -> Self {
-        StreamTally {
-            splitter: Splitter::default(),
-            counts: StreamCounts { dialect: dialect.into(), ..StreamCounts::default() },
-        }
+        StreamTally::with(dialect.into(), Splitter::default())
+    }
+
+    /// A tally whose events are read too, up to this size.
+    pub(crate) fn reading(dialect: Dialect, limit: usize) -> Self {
+        StreamTally::with(dialect, Splitter::with_limit(limit))
+    }
+
+    fn with(dialect: Dialect, splitter: Splitter) -> Self {
+        let counts = StreamCounts { dialect, ..StreamCounts::default() };
+        StreamTally { splitter, reader: (dialect.row().reader)(), counts }
     }
 
     /// Takes the next bytes of the stream.
     pub fn feed(&mut self, chunk: &[u8]) {
-        self.splitter.feed(chunk, |event| self.counts.take(event));
+        let StreamTally { splitter, reader, counts } = self;
+        splitter.feed(chunk, |event| counts.take(event, &mut **reader));
+    }
+
+    /// Takes the next bytes of the stream, and passes what they say to `each`.
+    pub(crate) fn read(&mut self, chunk: &[u8], each: Each<'_>) {
+        let StreamTally { splitter, reader, counts } = self;
+        splitter.feed(chunk, |event| counts.take_read(event, &mut **reader, each));
     }
 
     /// Ends the stream. A last event without its blank line counts too, as clients read it.
     pub fn finish(&mut self) {
-        self.splitter.finish(|event| self.counts.take(event));
+        self.finish_read(&mut |_| {});
+    }
+
+    /// Ends the stream, and passes what the rest says to `each`.
+    pub(crate) fn finish_read(&mut self, each: Each<'_>) {
+        let StreamTally { splitter, reader, counts } = self;
+        splitter.finish(|event| counts.take_read(event, &mut **reader, each));
+        reader.end(each);
+    }
+
+    /// Bytes in memory: incomplete events, and what the reader needs later.
+    pub(crate) fn held(&self) -> usize {
+        self.splitter.held() + self.reader.held()
     }
 
     /// Whether an answer or an error came first.

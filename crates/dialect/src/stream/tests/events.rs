@@ -3,10 +3,13 @@
 use super::*;
 use crate::wire::sse::SSE_EVENT_BYTES;
 
+fn error(message: &str, status: Option<u16>) -> EventKind {
+    let status = status.unwrap_or(502);
+    EventKind::Error(StreamError { message: message.into(), status })
+}
+
 #[test]
 fn events_are_what_they_are() {
-    let error =
-        |message: &str, status| EventKind::Error(StreamError { message: message.into(), status });
     for (event, seen) in [
         (": keep-alive\n\n", EventKind::Comment),
         ("\n", EventKind::Comment),
@@ -64,8 +67,6 @@ fn responses(events: &[(&str, EventKind)]) {
 
 #[test]
 fn events_of_a_response_are_what_they_are() {
-    let error =
-        |message: &str, status| EventKind::Error(StreamError { message: message.into(), status });
     responses(&[
         (
             concat!(
@@ -146,7 +147,7 @@ fn events_of_a_response_are_what_they_are() {
             ),
             error("Slow", Some(429)),
         ),
-        (r#"{"type":"response.failed"}"#, error("The response failed.", None)),
+        (r#"{"type":"response.failed"}"#, error("The provider did not finish its answer.", None)),
         (
             concat!(
                 r#"{"type":"error","code":"invalid_prompt","message":"Oh","param":null,"#,
@@ -159,7 +160,7 @@ fn events_of_a_response_are_what_they_are() {
             error("Oh", Some(500)),
         ),
         (r#"{"type":"response.something.new","delta":"x"}"#, EventKind::Other),
-        (r#"{"type":"keepalive"}"#, EventKind::Other),
+        (r#"{"type":"keepalive"}"#, EventKind::Preamble),
     ]);
     assert_eq!(classify(Endpoint::Responses, b"data: [DONE]\n\n"), EventKind::Done);
     assert_eq!(classify(Endpoint::Responses, b": wait\n\n"), EventKind::Comment);
@@ -173,8 +174,6 @@ fn events_of_a_response_are_what_they_are() {
 
 #[test]
 fn events_of_a_message_are_what_they_are() {
-    let error =
-        |message: &str, status| EventKind::Error(StreamError { message: message.into(), status });
     for (data, seen) in [
         (
             r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#,
