@@ -87,6 +87,8 @@ pub static CLIENT_HEADERS: [HeaderName; 3] =
     [chat::BETA_HEADER, messages::VERSION_HEADER, messages::BETA_HEADER];
 
 #[cfg(test)]
+mod answer_foreign_tests;
+#[cfg(test)]
 mod fixtures;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

@@ -109,6 +109,11 @@ impl PartialUsage {
         self.absurd || self.prompt.or(self.completion).or(self.fresh).is_some()
     }
 
+    /// The paths of members of unknown meaning.
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.extra.unknown.keys().map(String::as_str)
+    }
+
     /// Counts searches that the usage object does not tell.
     pub(crate) fn count_searches(&mut self, searches: u64) {
         if searches > 0 {

@@ -79,6 +79,7 @@ impl ReadEvents for MessagesStreamReader {
         let event: MessageStreamEvent<'_> = serde_json::from_str(data).map_err(|_| Unreadable)?;
         let kind = if event.kind.is_empty() { name } else { &*event.kind };
         let index = event.index.0.unwrap_or(0);
+        tell_unknown("", &event.others, each);
         match (kind, &event.message, &event.content_block, &event.delta) {
             ("content_block_delta", _, _, Some(delta)) => self.delta(index, delta, each),
             ("content_block_start", _, Some(block), _) => self.block(index, block, each),
@@ -108,7 +109,6 @@ impl ReadEvents for MessagesStreamReader {
             ("ping", ..) => {}
             _ => tell_unknown("event.", &[kind.into()], each),
         }
-        tell_unknown("", &event.others, each);
         Ok(())
     }
 

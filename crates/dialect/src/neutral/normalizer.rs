@@ -1,7 +1,5 @@
 //! Makes the events of every dialect alike, whatever a provider leaves out or does otherwise.
 
-use std::borrow::Cow;
-
 use super::answer::{AnswerContext, Failure, StopReason};
 use super::event::{Each, Lost, PartKind, StreamEvent};
 use super::json_text::{Quoted, put};
@@ -92,6 +90,8 @@ impl Normalizer {
         }
         let event = match event {
             StreamEvent::Start { id, model, created, usage } => {
+                let unknown = usage.into_iter().flat_map(PartialUsage::unknown);
+                unknown.for_each(|name| self.drop_unknown("usage.", name));
                 return self.start(id, model, created, usage, each);
             }
             StreamEvent::TooLong => return self.fail(failure::too_long(), each),
@@ -102,7 +102,13 @@ impl Normalizer {
                     self.drop(Lost::Choices.word())
                 };
             }
-            StreamEvent::Unknown { path, names } => return self.drop_unknown(path, names),
+            StreamEvent::Unknown { path, names } => {
+                return names.iter().for_each(|name| self.drop_unknown(path, name));
+            }
+            StreamEvent::Usage { told, .. } => {
+                told.unknown().for_each(|name| self.drop_unknown("usage.", name));
+                event
+            }
             StreamEvent::Sequence(_) | StreamEvent::Working => return,
             StreamEvent::NextMessage => {
                 self.breaks = self.has_text;
@@ -239,10 +245,8 @@ impl Normalizer {
         }
     }
 
-    fn drop_unknown(&mut self, path: &str, names: &[Cow<'_, str>]) {
-        for name in names {
-            self.drop(&printable(&format!("{path}{name}")));
-        }
+    fn drop_unknown(&mut self, path: &str, name: &str) {
+        self.drop(&printable(&format!("{path}{name}")));
     }
 }
 

@@ -108,7 +108,11 @@ impl ReadEvents for ResponsesStreamReader {
         let event: ResponseStreamEvent<'_> = serde_json::from_str(data).map_err(|_| Unreadable)?;
         let kind = if event.kind.is_empty() { name } else { &*event.kind };
         let index = event.output_index.0.unwrap_or(0);
+        if let Some(item) = &event.item {
+            item.tell_unknown(each);
+        }
         let content = event.content_index.0.unwrap_or(0);
+        tell_unknown("", &event.others, each);
         if let Some(number) = event.sequence_number.0 {
             each(StreamEvent::Sequence(number));
         }
@@ -158,7 +162,6 @@ impl ReadEvents for ResponsesStreamReader {
             _ if is_repeated(kind) => {}
             _ => tell_unknown("event.", &[kind.into()], each),
         }
-        tell_unknown("", &event.others, each);
         Ok(())
     }
 }
@@ -195,6 +198,7 @@ fn start(response: &ResponseBody<'_>, each: Each<'_>) {
         created: response.created_at.0.unwrap_or(0),
         usage: None,
     });
+    tell_unknown("response.", &response.others, each);
 }
 
 impl ResponsesStreamReader {
@@ -202,6 +206,7 @@ impl ResponsesStreamReader {
     /// `data` is that of the event, and `kind` its type.
     fn finish(&mut self, response: &ResponseBody<'_>, kind: &str, data: &str, each: Each<'_>) {
         for (index, item) in (0..).zip(response.output.iter().flatten()) {
+            item.tell_unknown(each);
             if !self.items.iter().any(|known| known.done && known.is(index, &item.id)) {
                 self.item_done(index, item, each);
             }
@@ -346,12 +351,6 @@ impl ResponsesStreamReader {
             }
             _ => each(StreamEvent::Dropped(Lost::ServerTools)),
         }
-        if let "message" | "reasoning" | "function_call" | "custom_tool_call" = &*item.kind {
-            tell_unknown("output.", &item.others, each);
-            for said in contents.iter().chain(item.summary.iter().flatten()) {
-                tell_unknown("output.content.", &said.others, each);
-            }
-        }
         if let Some(progress) = self.item(index) {
             progress.id = item.id.to_string();
             progress.done = true;
@@ -372,7 +371,6 @@ impl ResponsesStreamReader {
                     span: cited.start_index.0.zip(cited.end_index.0),
                 };
                 self.parts.cite((index, content), citation, each);
-                tell_unknown("output.content.annotations.", &cited.others, each);
             }
             self.parts.end((index, content), each);
             drop_if(said.logprobs.0, Lost::Logprobs, each);
@@ -382,6 +380,22 @@ impl ResponsesStreamReader {
     fn has_text(&self, index: u64, content: u64) -> bool {
         let item = self.items.iter().rev().find(|item| item.index == index);
         item.is_some_and(|item| item.contents.contains(&content))
+    }
+}
+
+impl ResponseItem<'_> {
+    /// Tells the members that nobody knows, of an item that is not lost as a whole.
+    fn tell_unknown(&self, each: Each<'_>) {
+        let known = ["message", "reasoning", "function_call", "custom_tool_call"];
+        if known.contains(&&*self.kind) {
+            tell_unknown("output.", &self.others, each);
+            for said in self.content.iter().chain(&self.summary).flatten() {
+                tell_unknown("output.content.", &said.others, each);
+                for cited in said.annotations.iter().flatten() {
+                    tell_unknown("output.content.annotations.", &cited.others, each);
+                }
+            }
+        }
     }
 }
 
