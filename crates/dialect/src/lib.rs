@@ -89,6 +89,8 @@ pub static CLIENT_HEADERS: [HeaderName; 3] =
 #[cfg(test)]
 mod answer_foreign_tests;
 #[cfg(test)]
+mod answer_loss_tests;
+#[cfg(test)]
 mod fixtures;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

@@ -43,6 +43,7 @@ answer_object!(CompletionDelta, ["role", "channel"], {
     images: JsonPresence,
     executed_tools: JsonPresence,
     thought_signature: JsonPresence,
+    extra_content: JsonPresence,
 });
 // OpenRouter's record of reasoning. Its text may also be in `reasoning`.
 answer_object!(ReasoningDetail, ["type", "id", "index", "format"], {

@@ -203,7 +203,8 @@ impl ChatStreamReader {
             (delta.audio.0, Lost::Audio),
             (delta.images.0, Lost::Images),
             (delta.executed_tools.0, Lost::ServerTools),
-            (delta.thought_signature.0, Lost::ReasoningSignatures),
+            // Google's form of signatures.
+            (delta.thought_signature.0 || delta.extra_content.0, Lost::ReasoningSignatures),
             (details.iter().any(ReasoningDetail::is_sealed), Lost::ReasoningSignatures),
         ] {
             drop_if(present, lost, each);
