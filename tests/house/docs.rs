@@ -453,6 +453,7 @@ fn the_reference_of_logs_has_every_field() {
 fn the_reference_of_translation_has_the_table_of_features() {
     use rerouter::internals::dialect::Dialect;
     use rerouter::internals::dialect::feature::Feature;
+    use rerouter::internals::dialect::neutral::event::Lost;
     let row = |feature: &Feature| {
         let fates = Dialect::TRANSLATED.map(|dialect| feature.fate(dialect).as_str());
         format!("| {} | {} | {} |", feature.title(), fates.join(" | "), feature.remark())
@@ -460,6 +461,9 @@ fn the_reference_of_translation_has_the_table_of_features() {
     };
     let rows: Vec<String> = Feature::ALL.iter().map(row).collect();
     hold_table("docs/reference/translation.md", "features", &rows);
+    let row = |lost: &Lost| format!("| `{}` | {} |", lost.word(), lost.about());
+    let rows: Vec<String> = Lost::ALL.iter().map(row).collect();
+    hold_table("docs/reference/translation.md", "lost parts", &rows);
 }
 
 #[test]
