@@ -6,7 +6,7 @@
 //! | comment | meaning |
 //! |---|---|
 //! | `<!-- not run: REASON -->` | left out |
-//! | `<!-- run by TEST -->` | a test of this file runs it |
+//! | `<!-- run by TEST -->` | a test of this file or of `translation/agents.rs` runs it |
 //! | `<!-- run last -->` | run after the page's other blocks |
 //! | `<!-- routing document -->`, `<!-- server document -->` | checked by `rerouter check` |
 //! | `<!-- output -->` | lines that the block before prints, in order; numbers and ids may differ |
@@ -28,12 +28,12 @@ use crate::support::until;
 /// Languages whose blocks are run or checked.
 const CHECKED: [&str; 7] = ["sh", "python", "js", "yaml", "json", "ini", "console"];
 
-struct Block {
+pub(crate) struct Block {
     line: usize,
-    language: String,
+    pub(crate) language: String,
     /// The comment before the block, without its marks.
-    note: String,
-    text: String,
+    pub(crate) note: String,
+    pub(crate) text: String,
 }
 
 fn root() -> PathBuf {
@@ -63,7 +63,7 @@ fn pages() -> Vec<String> {
     found
 }
 
-fn blocks(page: &str) -> Vec<Block> {
+pub(crate) fn blocks(page: &str) -> Vec<Block> {
     let (mut found, mut open, mut before) = (Vec::new(), None::<Block>, String::new());
     for (at, line) in read(page).lines().enumerate() {
         match (&mut open, line.strip_prefix("```")) {
@@ -88,7 +88,7 @@ fn blocks(page: &str) -> Vec<Block> {
 
 #[test]
 fn every_block_is_run_or_checked_or_says_why_not() {
-    let own = read("tests/house/docs.rs");
+    let own = read("tests/house/docs.rs") + &read("tests/translation/agents.rs");
     for page in pages() {
         for Block { line, language, note, .. } in blocks(&page) {
             let place = format!("{page}:{line}");
@@ -196,7 +196,8 @@ async fn run_page(page: &str) {
     std::os::unix::fs::symlink(root().join("tests/sdk/node_modules"), scratch.join("node_modules"))
         .unwrap();
     let mut blocks = blocks(page);
-    blocks.retain(|block| !block.note.starts_with("not run"));
+    let left_out = |note: &str| note.starts_with("not run") || note.starts_with("run by");
+    blocks.retain(|block| !left_out(&block.note));
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     order.sort_by_key(|at| blocks[*at].note == "run last");
     let mut script = String::new();

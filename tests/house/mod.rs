@@ -3,7 +3,7 @@
 
 mod api_examples;
 /// README and docs: their commands, documents, links and references.
-mod docs;
+pub mod docs;
 mod examples;
 /// The Rust files of the workspace, and their rooms.
 mod files;

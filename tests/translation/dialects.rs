@@ -120,11 +120,14 @@ pub fn answer(protocol: &str) -> Value {
     }
 }
 
+/// An event with the name of its type.
+pub fn named(value: Value) -> String {
+    format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap())
+}
+
 /// The same as events.
 pub fn events(protocol: &str) -> Vec<String> {
     let data = |value: Value| format!("data: {value}\n\n");
-    let named =
-        |value: Value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap());
     match protocol {
         "openai" => {
             let chunk = |delta: Value, finish: Value| {
@@ -242,16 +245,17 @@ pub fn dialect(protocol: &'static str, received: &Received) -> &'static str {
 }
 
 pub fn reply(protocol: &'static str, received: &Received) -> Vec<Step> {
+    let dialect = dialect(protocol, received);
+    respond(protocol, received, &answer(dialect), &events(dialect))
+}
+
+/// An answer of a provider of this protocol, whole or as a stream.
+pub fn respond(protocol: &str, received: &Received, whole: &Value, events: &[String]) -> Vec<Step> {
     let asks_stream = match protocol {
         "gemini" => received.target.contains("streamGenerateContent"),
         _ => received.json()["stream"] == true,
     };
-    let dialect = dialect(protocol, received);
-    if asks_stream {
-        stream(&events(dialect))
-    } else {
-        scripted::json_answer(200, &answer(dialect))
-    }
+    if asks_stream { stream(events) } else { scripted::json_answer(200, whole) }
 }
 
 /// What a client reads: text, the arguments of its call, why it stopped, tokens in and out.

@@ -61,9 +61,10 @@ async fn run(program: &Path, script: &str, environment: impl FnOnce(&mut Command
     said
 }
 
+pub const ADVICE: &str = "Take an umbrella.";
+
 /// An answer that ends a conversation.
-fn advice(dialect: &str) -> Value {
-    const ADVICE: &str = "Take an umbrella.";
+pub fn advice(dialect: &str) -> Value {
     let mut last = answer(dialect);
     match dialect {
         "openai" => {
