@@ -79,7 +79,8 @@ features! {
     Audio "audio input" C R R C ""
     SearchResults "search results" C C C C "as text, with title and source"
     OtherContent "other kinds of content" R R R R "video, documents with images inside"
-    Tools "function tools" C C C C "JSON Schema keeps its text"
+    Tools "function tools" C C C C
+        "JSON Schema keeps its text; in messages `anyOf` at its top goes into the description"
     StrictTools "`strict` of a tool" C C C D ""
     ToolCalls "tool calls, also parallel ones" C C C C
         "arguments that are no JSON object become `{\"arguments\": TEXT}` where an object is needed"
@@ -114,7 +115,8 @@ features! {
     Reasoning "effort or budget of reasoning" C C C C "see [reasoning](#reasoning)"
     ReasoningSummary "whether reasoning is shown" D C C C ""
     JsonObject "JSON output without a schema" C D C C "the prompt has to ask for JSON anyway"
-    JsonSchema "output by a JSON schema" C C C C ""
+    JsonSchema "output by a JSON schema" C C C C
+        "in messages objects that say no `additionalProperties` get `false`, which it needs"
     Verbosity "`verbosity`" C D C D ""
     MaxTokens "the limit of tokens" C C C C "messages needs one: 8192, if the client gives none"
     Stop "stop sequences" C C R C ""

@@ -109,7 +109,8 @@ fn request(first: Dialect, second: Dialect) -> impl Strategy<Value = Request> {
             let schema = || OutputFormat::Schema {
                 name: (![first, second].contains(&Dialect::Messages)).then(|| word.clone()),
                 description: None,
-                schema: to_raw_value(&json!({"type": "object"})).unwrap(),
+                schema: to_raw_value(&json!({"type": "object", "additionalProperties": false}))
+                    .unwrap(),
                 strict: None,
             };
             Request {

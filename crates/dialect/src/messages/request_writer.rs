@@ -1,8 +1,8 @@
 //! The neutral form as Anthropic's messages.
 
 use serde_json::json;
-use serde_json::value::RawValue;
 
+use super::schema;
 use crate::json_writer::{Items, Members, object};
 use crate::neutral::part::{File, Part, Source, Thinking, ToolResult};
 use crate::neutral::request::{
@@ -157,20 +157,10 @@ fn tool_id(id: &str) -> String {
 /// The value of `anthropic-beta` that enables MCP servers.
 pub(crate) const MCP_BETA: &str = "mcp-client-2025-11-20";
 
-/// Whether the schema has a `type`, which this dialect requires.
-fn is_object(schema: &RawValue) -> bool {
-    serde_json::from_str::<std::collections::HashMap<&str, &RawValue>>(schema.get())
-        .is_ok_and(|members| members.contains_key("type"))
-}
-
 fn write_tool(tools: &mut Items<'_>, tool: &Tool) {
     tools.object(|item| {
         item.value("name", &tool.name);
-        item.option("description", &tool.description);
-        match tool.parameters.as_ref().filter(|schema| is_object(schema)) {
-            Some(schema) => item.value("input_schema", schema),
-            None => item.value("input_schema", &json!({"type": "object", "properties": {}})),
-        }
+        schema::write_tool(item, tool);
         item.option("strict", &tool.strict);
     });
 }
@@ -294,7 +284,7 @@ fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<S
             if let Some(schema) = schema {
                 config.object("format", |format| {
                     format.value("type", "json_schema");
-                    format.value("schema", schema);
+                    format.option("schema", &schema::closed(schema));
                 });
             }
         });

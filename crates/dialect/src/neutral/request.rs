@@ -72,7 +72,7 @@ pub struct Turn {
 }
 
 /// A tool that the client runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tool {
     pub name: String,
     pub description: Option<String>,
