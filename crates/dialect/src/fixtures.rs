@@ -124,6 +124,13 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
                 json!([{"type": "image", "source": {"type": "file", "file_id": "file-1"}}]),
             ),
             says(R, "user", json!([{"type": "input_image", "file_id": "file-1"}])),
+            uses(
+                R,
+                json!({
+                    "type": "code_interpreter",
+                    "container": {"type": "auto", "file_ids": ["file-1"]},
+                }),
+            ),
         ],
         Feature::Audio => vec![says(
             C,

@@ -17,6 +17,7 @@ const TOOL: Table = &[
     ("output_schema", Feature::Hints),
     ("server_description", Feature::Hints),
 ];
+const CONTAINER: Table = &[("file_ids", Feature::ProviderFiles), ("memory_limit", Feature::Hints)];
 const FILTERS: Table = &[("blocked_domains", Feature::WebSearchBlocked)];
 
 wire_object!(ToolMember, TOOL, {
@@ -28,7 +29,7 @@ wire_object!(ToolMember, TOOL, {
     filters: Filters,
     user_location: Place,
     search_context_size: String,
-    container: WordOr<IgnoredAny>,
+    container: WordOr<Container>,
     format: TextFormat,
     server_label: String,
     server_url: String,
@@ -39,6 +40,7 @@ wire_object!(ToolMember, TOOL, {
     tunnel_id: JsonPresence,
     headers: JsonPresence,
 });
+wire_object!(Container, CONTAINER, { kind: String = "type", });
 // The grammar's text shows its syntax.
 wire_object!(TextFormat, &[], { kind: String = "type", syntax: IgnoredAny, definition: String, });
 wire_object!(ToolFilter, &[], { tool_names: Vec<String>, read_only: bool, });
@@ -67,8 +69,10 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             });
         }
         "code_interpreter" => {
-            if let Some(WordOr::Word(_)) = tool.container {
-                uses.add(Feature::StoredState, "tools.", "container");
+            match tool.container {
+                Some(WordOr::Word(_)) => uses.add(Feature::StoredState, "tools.", "container"),
+                Some(WordOr::Object(new)) => uses.add_all("tools.container.", new.others),
+                None => {}
             }
             uses.add(Feature::CodeExecution, "tools.", kind);
             request.code_execution = true;
