@@ -94,6 +94,8 @@ features! {
     ClientTools "Anthropic's bash, text editor and memory" C C C C "as function tools"
     CustomTools "tools that take free text" C C C C
         "as functions with one argument, `input`; a grammar goes into the description"
+    Namespaces "tools in namespaces" C C C C
+        "as functions with both names: `NAMESPACE__NAME`, of which the last 64 characters count"
     DeferredTools "tools that load later, tool search" D D D D "all tools are there from the start"
     WebSearch "web search" C C C C "`web_search_options` in chat, `googleSearch` in Gemini"
     WebSearchAllowed "web search: allowed domains" R C C R ""

@@ -301,6 +301,10 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             ),
             items(json!({"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"})),
         ],
+        Feature::Namespaces => {
+            let tools = json!([{"type": "function", "name": "f"}]);
+            vec![uses(R, json!({"type": "namespace", "name": "n", "tools": tools}))]
+        }
         Feature::DeferredTools => vec![
             uses(
                 M,

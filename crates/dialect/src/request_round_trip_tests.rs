@@ -72,7 +72,7 @@ fn tools() -> impl Strategy<Value = (Vec<Tool>, Option<ToolChoice>, Option<bool>
     let tool =
         (text(), proptest::option::of(text()), any::<bool>()).prop_map(|(name, says, strict)| {
             let parameters = RawValue::from_string(r#"{ "type" : "object" }"#.to_owned()).ok();
-            Tool { name, description: says, parameters, strict: Some(strict), free_text: false }
+            Tool { name, description: says, parameters, strict: Some(strict), ..Tool::default() }
         });
     let choice = prop_oneof![
         Just(ToolChoice::Auto),

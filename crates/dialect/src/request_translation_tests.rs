@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::Dialect;
 use super::feature::{Fate, Feature};
 use super::fixtures::{plain, samples};
+use super::neutral::answer::AnswerContext;
 use super::neutral::part::Source;
 use super::neutral::seal::Seal;
 use super::request_translation::{
@@ -262,4 +263,46 @@ fn urls_with_data_are_read() {
     for url in ["data:text/plain,x", "data:", "https://e.example/data:,;base64,"] {
         assert_eq!(Source::of_file(url.to_owned()), Source::Url(url.to_owned()));
     }
+}
+
+#[test]
+fn tools_in_namespaces_are_functions_with_both_names() {
+    let function = |name: &str| json!({"type": "function", "name": name, "description": "does"});
+    let long = "n".repeat(70);
+    let body = json!({
+        "model": "m",
+        "input": [
+            {"role": "user", "content": "hi"},
+            {"type": "function_call", "call_id": "c", "namespace": "agents", "name": "spawn",
+                "arguments": "{}"},
+        ],
+        "tools": [
+            function("plain"),
+            {"type": "namespace", "name": "agents", "description": "Other agents.",
+                "tools": [function("spawn"), {"type": "custom", "name": "wait"}]},
+            {"type": "namespace", "name": long, "tools": [function("f")]},
+        ],
+        "tool_choice": {"type": "function", "namespace": "agents", "name": "spawn"},
+    });
+    let request = read_request(Dialect::Responses, body.to_string().as_bytes()).unwrap();
+    let namespaced = request.tools.iter().filter_map(|tool| tool.namespaced.clone());
+    let expected = [["agents", "spawn"], ["agents", "wait"], [long.as_str(), "f"]];
+    assert_eq!(namespaced.collect::<Vec<_>>(), expected);
+    let chat = write_request(&request, Dialect::Chat).unwrap();
+    assert!(chat.dropped.is_empty(), "{:?}", chat.dropped);
+    let chat = value(&chat);
+    let at = |pointer: &str| chat.pointer(pointer).unwrap().clone();
+    assert_eq!(at("/tools/1/function/description"), "agents: Other agents.\n\ndoes");
+    let written: Vec<Value> =
+        (0..4).map(|at| chat["tools"][at]["function"]["name"].clone()).collect();
+    let cut = format!("{}__f", "n".repeat(61));
+    assert_eq!(written, ["plain", "agents__spawn", "agents__wait", &cut]);
+    assert_eq!(at("/tool_choice/function/name"), "agents__spawn");
+    assert_eq!(at("/messages/1/tool_calls/0/function/name"), "agents__spawn");
+    let context = AnswerContext {
+        namespaced: vec![("agents__spawn".into(), ["agents".into(), "spawn".into()])],
+        ..AnswerContext::default()
+    };
+    assert_eq!(context.tool_name("agents__spawn"), (Some("agents"), "spawn"));
+    assert_eq!(context.tool_name("plain"), (None, "plain"));
 }

@@ -342,7 +342,7 @@ fn read_tool(tool: ToolMember, request: &mut Request) {
                 description: function.description,
                 parameters: function.parameters,
                 strict: function.strict,
-                free_text: false,
+                ..Tool::default()
             });
         }
         ("custom", _) => {

@@ -65,7 +65,7 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
             description: tool.description,
             parameters: tool.input_schema,
             strict: tool.strict,
-            free_text: false,
+            ..Tool::default()
         });
         return;
     }

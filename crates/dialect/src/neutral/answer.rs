@@ -86,4 +86,18 @@ pub struct AnswerContext {
     pub include_usage: bool,
     /// Names of the client's tools that take free text.
     pub text_tools: Vec<String>,
+    /// The client's tools in namespaces: the name that the provider knows, with the namespace and
+    /// the name there.
+    pub namespaced: Vec<(String, [String; 2])>,
+}
+
+impl AnswerContext {
+    /// The namespace and the name of a tool, as the client knows them.
+    pub fn tool_name<'a>(&'a self, written: &'a str) -> (Option<&'a str>, &'a str) {
+        let mut known = self.namespaced.iter();
+        match known.find(|(full, _)| full == written) {
+            Some((_, [namespace, name])) => (Some(namespace), name),
+            None => (None, written),
+        }
+    }
 }

@@ -82,6 +82,21 @@ pub struct Tool {
     /// Whether the tool takes a text instead of arguments. In other dialects the text is the
     /// argument `input`.
     pub free_text: bool,
+    /// The namespace of the tool and its name there. `name` has both.
+    pub namespaced: Option<[String; 2]>,
+}
+
+/// Limit on the length of a tool's name in most dialects.
+const TOOL_NAME: usize = 64;
+
+/// The name, in dialects without namespaces, of a tool in a namespace. Its end counts most.
+pub(crate) fn full_name(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        return name.to_owned();
+    }
+    let full = format!("{namespace}__{name}");
+    let cut = full.chars().count().saturating_sub(TOOL_NAME);
+    full.chars().skip(cut).collect()
 }
 
 /// A web search that the provider runs.
@@ -328,9 +343,12 @@ impl Request {
         self.user.as_deref().filter(|user| user.len() <= USER_NAME_BYTES)
     }
 
-    /// Keeps the tools of these names only.
+    /// Keeps the tools and the namespaces of these names only.
     pub fn allow(&mut self, names: &[String]) {
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
-        self.tools.retain(|tool| names.contains(tool.name.as_str()));
+        self.tools.retain(|tool| {
+            let namespace = tool.namespaced.as_ref().map_or("", |[namespace, _]| namespace);
+            names.contains(tool.name.as_str()) || names.contains(namespace)
+        });
     }
 }

@@ -9,7 +9,7 @@ use crate::feature::Feature;
 use crate::members::{Content, MalformedRequest, Table, WordOr, read as parse, wire_object};
 use crate::neutral::part::{Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult};
 use crate::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures, full_name,
 };
 use crate::neutral::seal::Seal;
 use crate::neutral::text_tool;
@@ -33,8 +33,7 @@ const BODY: Table = &[
     ("stream_options", Feature::Hints),
     ("truncation", Feature::Hints),
 ];
-const ITEM: Table =
-    &[("caller", Feature::Hints), ("namespace", Feature::Hints), ("phase", Feature::Hints)];
+const ITEM: Table = &[("caller", Feature::Hints), ("phase", Feature::Hints)];
 const PART: Table = &[
     ("annotations", Feature::Hints),
     ("logprobs", Feature::Hints),
@@ -81,6 +80,7 @@ wire_object!(Item, ITEM, {
     id: String,
     status: IgnoredAny,
     name: String,
+    namespace: String,
     arguments: Content<IgnoredAny>,
     input: String,
     output: Content<ContentPart>,
@@ -201,6 +201,8 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
     let uses = &mut request.uses;
     uses.add_all("input.", item.others);
     let kind = item.kind.unwrap_or_default();
+    let named = (item.namespace.unwrap_or_default(), item.name.unwrap_or_default());
+    let name = || full_name(&named.0, &named.1);
     match kind.as_str() {
         "" | "message" => {
             let content = read_content(item.content, "input.content.", uses);
@@ -221,13 +223,13 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
                 None => String::new(),
                 _ => return Err(MalformedRequest("input.arguments".to_owned())),
             };
-            let (id, name) = (item.call_id.unwrap_or_default(), item.name.unwrap_or_default());
+            let (id, name) = (item.call_id.unwrap_or_default(), name());
             let call = Part::ToolCall(ToolCall { id, name, arguments });
             request.say(Speaker::Assistant, vec![call], true);
         }
         "custom_tool_call" => {
             uses.add(Feature::CustomTools, "input.", kind);
-            let (id, name) = (item.call_id.unwrap_or_default(), item.name.unwrap_or_default());
+            let (id, name) = (item.call_id.unwrap_or_default(), name());
             let arguments = text_tool::arguments(&item.input.unwrap_or_default());
             let call = Part::ToolCall(ToolCall { id, name, arguments });
             request.say(Speaker::Assistant, vec![call], true);

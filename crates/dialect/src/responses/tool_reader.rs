@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::feature::Feature;
 use crate::members::{Place, Table, WordOr, wire_object};
 use crate::neutral::json_text::JsonPresence;
-use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch};
+use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch, full_name};
 use crate::neutral::text_tool;
 use rerouter_base::secret::Secret;
 
@@ -39,6 +39,7 @@ wire_object!(ToolMember, TOOL, {
     connector_id: JsonPresence,
     tunnel_id: JsonPresence,
     headers: JsonPresence,
+    tools: Vec<ToolMember>,
 });
 wire_object!(Container, CONTAINER, { kind: String = "type", });
 // The grammar's text shows its syntax.
@@ -48,9 +49,17 @@ wire_object!(Filters, FILTERS, { allowed_domains: Vec<String>, });
 wire_object!(Choice, &[], {
     kind: String = "type",
     name: String,
+    namespace: String,
     mode: String,
     tools: Vec<Choice>,
 });
+
+impl Choice {
+    /// The name that the tool has in other dialects.
+    fn tool_name(&self) -> Option<String> {
+        Some(full_name(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref()?))
+    }
+}
 
 pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
     let uses = &mut request.uses;
@@ -65,7 +74,7 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
                 description: tool.description,
                 parameters: tool.parameters,
                 strict: tool.strict,
-                free_text: false,
+                ..Tool::default()
             });
         }
         "code_interpreter" => {
@@ -83,6 +92,10 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             uses.add_all("tools.format.", format.others);
             let name = tool.name.unwrap_or_default();
             request.tools.push(text_tool::function(name, tool.description, format.definition));
+        }
+        "namespace" => {
+            uses.add(Feature::Namespaces, "tools.", kind);
+            read_namespace(tool, request);
         }
         "mcp" => read_mcp_server(tool, request),
         "tool_search" => uses.add(Feature::DeferredTools, "tools.", kind),
@@ -108,6 +121,23 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             });
         }
         _ => uses.add(Feature::ServerTools, "tools.", kind),
+    }
+}
+
+/// Reads the tools in a namespace. Its description goes before that of its first tool.
+fn read_namespace(namespace: ToolMember, request: &mut Request) {
+    let first = request.tools.len();
+    for tool in namespace.tools.unwrap_or_default() {
+        read_tool(tool, request);
+    }
+    let name = namespace.name.unwrap_or_default();
+    let mut about = namespace.description.map(|says| format!("{name}: {says}"));
+    for tool in request.tools.iter_mut().skip(first) {
+        let own = std::mem::take(&mut tool.name);
+        tool.name = full_name(&name, &own);
+        tool.namespaced = Some([name.clone(), own]);
+        let says: Vec<String> = about.take().into_iter().chain(tool.description.take()).collect();
+        tool.description = (!says.is_empty()).then(|| says.join("\n\n"));
     }
 }
 
@@ -155,12 +185,12 @@ pub(super) fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
     };
     let choice = match choice {
         WordOr::Word(word) => of_word(&word),
-        WordOr::Object(choice) => match (choice.kind.as_deref(), choice.name) {
+        WordOr::Object(choice) => match (choice.kind.as_deref(), choice.tool_name()) {
             (Some("function" | "custom"), Some(name)) => ToolChoice::Named(name),
             (Some("allowed_tools"), _) => {
                 request.uses.add(Feature::AllowedTools, "", "tool_choice");
                 let tools = choice.tools.unwrap_or_default().into_iter();
-                let names: Vec<String> = tools.filter_map(|tool| tool.name).collect();
+                let names: Vec<String> = tools.filter_map(|tool| tool.tool_name()).collect();
                 request.allow(&names);
                 of_word(&choice.mode.unwrap_or_default())
             }
