@@ -98,6 +98,8 @@ features! {
         "as functions with both names: `NAMESPACE__NAME`, of which the last 64 characters count"
     DeferredTools "tools that load later, tool search" D D D D "all tools are there from the start"
     WebSearch "web search" C C C C "`web_search_options` in chat, `googleSearch` in Gemini"
+    OfferedSearch "web search beside function tools" D C C D
+        "models that search in chat take no functions, and Gemini refuses both together"
     WebSearchAllowed "web search: allowed domains" R C C R ""
     WebSearchBlocked "web search: blocked domains" R C R R ""
     WebSearchPlace "web search: the user's place" C C C D ""

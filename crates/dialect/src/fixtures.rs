@@ -318,6 +318,27 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             uses(M, json!({"type": "web_search_20250305", "name": "web_search"})),
             uses(R, json!({"type": "web_search_preview"})),
         ],
+        Feature::OfferedSearch => vec![
+            (
+                C,
+                json!({
+                    "tools": [
+                        {"type": "function", "function": {"name": "f"}},
+                        {"type": "openrouter:web_search"},
+                    ],
+                }),
+            ),
+            (
+                M,
+                json!({
+                    "tools": [
+                        {"name": "f", "input_schema": {"type": "object"}},
+                        {"type": "web_search_20250305", "name": "web_search"},
+                    ],
+                }),
+            ),
+            (R, json!({"tools": [{"type": "function", "name": "f"}, {"type": "web_search"}]})),
+        ],
         Feature::WebSearchAllowed => vec![
             uses(
                 M,

@@ -306,3 +306,34 @@ fn tools_in_namespaces_are_functions_with_both_names() {
     assert_eq!(context.tool_name("agents__spawn"), (Some("agents"), "spawn"));
     assert_eq!(context.tool_name("plain"), (None, "plain"));
 }
+
+#[test]
+fn a_search_is_dropped_only_where_the_model_has_other_tools() {
+    let body = |tools: Value, choice: Value| {
+        json!({
+            "model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
+            "tools": tools, "tool_choice": choice,
+        })
+        .to_string()
+    };
+    let search = json!({"type": "web_search_20250305", "name": "web_search"});
+    let function = json!({"name": "f", "input_schema": {"type": "object"}});
+    let forced = json!({"type": "tool", "name": "web_search"});
+    let alone = body(json!([search]), forced.clone());
+    let alone = translate(Dialect::Messages, Dialect::Chat, &alone).unwrap();
+    assert_eq!((&value(&alone)["web_search_options"], alone.dropped.len()), (&json!({}), 0));
+    let offered = body(json!([search, function]), json!({"type": "auto"}));
+    for (target, keeps) in
+        [(Dialect::Chat, false), (Dialect::Gemini, false), (Dialect::Responses, true)]
+    {
+        let offered = translate(Dialect::Messages, target, &offered).unwrap();
+        let text = value(&offered).to_string();
+        assert_eq!(text.contains("web_search") || text.contains("googleSearch"), keeps, "{text}");
+        assert_eq!(offered.dropped.is_empty(), keeps);
+    }
+    let chosen = body(json!([search, function]), forced);
+    for target in others(Dialect::Messages) {
+        let refused = translate(Dialect::Messages, target, &chosen).unwrap_err();
+        assert_eq!(refused.member, "tool_choice.name");
+    }
+}

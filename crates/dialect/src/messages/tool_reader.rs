@@ -161,8 +161,13 @@ pub(super) fn read_choice(choice: Choice, request: &mut Request) {
     let of_provider = request.web_search.is_some() || request.web_fetch || request.code_execution;
     let is_function = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
     request.tool_choice = Some(match (choice.kind.as_deref(), choice.name) {
-        // The provider's own tools have other names in other dialects.
-        (Some("tool"), Some(name)) if of_provider && !is_function(&name) => ToolChoice::Any,
+        // The provider's own tools have other names in other dialects. Beside functions, none of
+        // them can be chosen there.
+        (Some("tool"), Some(name)) if of_provider && !is_function(&name) => {
+            let has_functions = !request.tools.is_empty();
+            uses.add_if(has_functions, Feature::ServerTools, "tool_choice.", "name");
+            ToolChoice::Any
+        }
         (Some("tool"), Some(name)) => ToolChoice::Named(name),
         (Some("any"), _) => ToolChoice::Any,
         (Some("none"), _) => ToolChoice::None,

@@ -259,6 +259,12 @@ impl UsedFeatures {
         }
     }
 
+    /// Notes another feature in place of `feature`.
+    fn replace(&mut self, feature: Feature, other: Feature) {
+        let same = self.seen.iter_mut().filter(|seen| seen.feature == feature);
+        same.for_each(|seen| seen.feature = other);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Use> {
         self.seen.iter()
     }
@@ -295,6 +301,13 @@ impl Request {
         } else if !texts.is_empty() {
             self.uses.add(Feature::LaterSystemText, path, name);
             self.say(Speaker::System, texts.into_iter().map(Part::Text).collect(), false);
+        }
+    }
+
+    /// Notes what only the whole request shows.
+    pub(crate) fn conclude(&mut self) {
+        if self.web_search.is_some() && !self.tools.is_empty() {
+            self.uses.replace(Feature::WebSearch, Feature::OfferedSearch);
         }
     }
 
