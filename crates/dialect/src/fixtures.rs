@@ -505,6 +505,7 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::Reasoning => vec![
             (C, json!({"reasoning_effort": "low"})),
             (M, json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})),
+            (M, json!({"thinking": {"type": "disabled"}})),
             (R, json!({"reasoning": {"effort": "low"}})),
         ],
         Feature::ReasoningSummary => {

@@ -337,3 +337,20 @@ fn a_search_is_dropped_only_where_the_model_has_other_tools() {
         assert_eq!(refused.member, "tool_choice.name");
     }
 }
+
+#[test]
+fn thinking_that_is_disabled_is_said_to_the_provider() {
+    let body = json!({
+        "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}],
+        "thinking": {"type": "disabled"}, "output_config": {"effort": "high"},
+    });
+    for (target, pointer, said) in [
+        (Dialect::Chat, "/reasoning_effort", json!("none")),
+        (Dialect::Responses, "/reasoning", json!({"effort": "none"})),
+        (Dialect::Gemini, "/generationConfig/thinkingConfig", json!({"thinkingBudget": 0})),
+    ] {
+        let translated = translate(Dialect::Messages, target, &body.to_string()).unwrap();
+        assert_eq!(value(&translated).pointer(pointer), Some(&said));
+        assert_eq!(translated.dropped, ["output_config.effort"]);
+    }
+}

@@ -146,12 +146,12 @@ fn read_output(body: &mut Body, request: &mut Request) {
     if let Some(thinking) = body.thinking.take() {
         uses.add_all("thinking.", thinking.others);
         depth = match (thinking.kind.as_deref(), thinking.budget_tokens) {
-            (Some("disabled"), _) => None,
+            (Some("disabled"), _) => Some(Depth::none()),
             (_, Some(budget)) => Some(Depth::Budget(budget)),
             _ => Some(Depth::Free),
         };
-        if depth.is_some() {
-            uses.add(Feature::Reasoning, "", "thinking");
+        uses.add(Feature::Reasoning, "", "thinking");
+        if depth != Some(Depth::none()) {
             shown = Some(thinking.display.as_deref() != Some("omitted"));
         }
         uses.add_if(thinking.display.is_some(), Feature::ReasoningSummary, "thinking.", "display");
@@ -160,9 +160,16 @@ fn read_output(body: &mut Body, request: &mut Request) {
     if let Some(config) = body.output_config.take() {
         uses.add_all("output_config.", config.others);
         format = config.format.or(format);
-        if let Some(effort) = config.effort {
-            uses.add(Feature::Reasoning, "output_config.", "effort");
-            depth = Some(Depth::Effort(effort));
+        match config.effort {
+            // The effort of an answer without thinking.
+            Some(_) if depth == Some(Depth::none()) => {
+                uses.add(Feature::Hints, "output_config.", "effort");
+            }
+            Some(effort) => {
+                uses.add(Feature::Reasoning, "output_config.", "effort");
+                depth = Some(Depth::Effort(effort));
+            }
+            None => {}
         }
     }
     request.reasoning = depth.map(|depth| Reasoning { depth, shown });

@@ -182,6 +182,11 @@ pub enum Depth {
 }
 
 impl Depth {
+    /// The depth of a model that does not think.
+    pub(crate) fn none() -> Self {
+        Depth::Effort("none".to_owned())
+    }
+
     /// The matching OpenAI effort, by Google's budgets for each effort; `None` for `Free`.
     pub fn effort(&self) -> Option<&str> {
         match self {
