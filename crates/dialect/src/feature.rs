@@ -82,6 +82,8 @@ features! {
     Tools "function tools" C C C C
         "JSON Schema keeps its text; in messages `anyOf` at its top goes into the description"
     StrictTools "`strict` of a tool" C C C D ""
+    Prefill "the beginning of the answer" R C R R
+        "a last turn of the assistant in messages: other models begin anew, newer Claude refuses it"
     ToolCalls "tool calls, also parallel ones" C C C C
         "arguments that are no JSON object become `{\"arguments\": TEXT}` where an object is needed"
     ToolResults "tool results" C C C C ""

@@ -166,6 +166,7 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             uses(M, json!({"name": "f", "input_schema": {"type": "object"}, "strict": true})),
             uses(R, json!({"type": "function", "name": "f", "strict": true})),
         ],
+        Feature::Prefill => vec![says(M, "assistant", json!("{"))],
         Feature::ToolCalls => vec![
             (
                 C,

@@ -106,6 +106,7 @@ fn request(first: Dialect, second: Dialect) -> impl Strategy<Value = Request> {
                 frequency_penalty: share.filter(|_| carried(Feature::Penalties)),
             };
             let shown = carried(Feature::ReasoningSummary).then_some(true);
+            let asks = Turn { speaker: Speaker::User, content: vec![Part::Text(word.clone())] };
             let schema = || OutputFormat::Schema {
                 name: (![first, second].contains(&Dialect::Messages)).then(|| word.clone()),
                 description: None,
@@ -117,7 +118,8 @@ fn request(first: Dialect, second: Dialect) -> impl Strategy<Value = Request> {
                 model: "m".to_owned(),
                 stream,
                 system: system.into_iter().collect(),
-                turns: turns.into_iter().flatten().collect(),
+                // A last turn of the assistant would be the beginning of the answer.
+                turns: turns.into_iter().flatten().chain([asks]).collect(),
                 tools,
                 tool_choice,
                 parallel_tool_calls,

@@ -41,7 +41,7 @@ pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRe
             return Err(MalformedRequest("the dialect".to_owned()));
         }
     };
-    request.conclude();
+    request.conclude(source == Dialect::Messages);
     Ok(request)
 }
 

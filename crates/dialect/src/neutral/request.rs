@@ -309,8 +309,12 @@ impl Request {
         }
     }
 
-    /// Notes what only the whole request shows.
-    pub(crate) fn conclude(&mut self) {
+    /// Notes what only the whole request shows. `prefills` tells that the answer goes on with the
+    /// text of a last turn of the assistant.
+    pub(crate) fn conclude(&mut self, prefills: bool) {
+        let last = self.turns.last().filter(|turn| turn.speaker == Speaker::Assistant);
+        let ends_with_text = last.and_then(|turn| turn.content.last()?.text()).is_some();
+        self.uses.add_if(prefills && ends_with_text, Feature::Prefill, "", "messages");
         if self.web_search.is_some() && !self.tools.is_empty() {
             self.uses.replace(Feature::WebSearch, Feature::OfferedSearch);
         }
