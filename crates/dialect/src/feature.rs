@@ -120,6 +120,8 @@ features! {
     Thinking "thinking that is sent back" D D D D "carried to the dialect that sealed it"
     Reasoning "effort or budget of reasoning" C C C C "see [reasoning](#reasoning)"
     ReasoningSummary "whether reasoning is shown" D C C C ""
+    CacheControl "`cache_control`" D C D D
+        "on parts, messages and tools, as routers have it in chat"
     JsonObject "JSON output without a schema" C D C C "the prompt has to ask for JSON anyway"
     JsonSchema "output by a JSON schema" C C C C
         "in messages objects that say no `additionalProperties` get `false`, which it needs"
@@ -147,6 +149,6 @@ features! {
     Citations "citations of documents" R R R R ""
     Region "where inference runs" R R R R "`inference_geo`"
     Hints "hints that do not change the answer" D D D D
-        "`store`, `metadata`, `service_tier`, `cache_control` and the like"
+        "`store`, `metadata`, `service_tier` and the like"
     Unlisted "members that this table does not know" D D D D ""
 }

@@ -512,6 +512,23 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         Feature::ReasoningSummary => {
             vec![(R, json!({"reasoning": {"effort": "low", "summary": "auto"}}))]
         }
+        Feature::CacheControl => {
+            let mark = json!({"type": "ephemeral"});
+            let part = json!([{"type": "text", "text": "hi", "cache_control": mark}]);
+            let function = json!({"name": "f", "cache_control": mark});
+            vec![
+                says(C, "user", part.clone()),
+                (
+                    C,
+                    json!({
+                        "messages": [{"role": "user", "content": "hi", "cache_control": mark}],
+                    }),
+                ),
+                uses(C, json!({"type": "function", "function": function})),
+                says(M, "user", part),
+                (M, json!({"cache_control": mark})),
+            ]
+        }
         Feature::JsonObject => vec![
             (C, json!({"response_format": {"type": "json_object"}})),
             (R, json!({"text": {"format": {"type": "json_object"}}})),

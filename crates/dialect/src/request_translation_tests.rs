@@ -354,3 +354,44 @@ fn thinking_that_is_disabled_is_said_to_the_provider() {
         assert_eq!(translated.dropped, ["output_config.effort"]);
     }
 }
+
+#[test]
+fn marks_of_the_cache_stay_where_they_were() {
+    let mark = json!({"type": "ephemeral", "ttl": "1h"});
+    let text = |text: &str, is_marked: bool| match is_marked {
+        true => json!({"type": "text", "text": text, "cache_control": mark}),
+        false => json!({"type": "text", "text": text}),
+    };
+    let call = json!({
+        "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"},
+    });
+    let body = json!({
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "one"},
+            {"role": "system", "content": [text("two", true), text("three", false)]},
+            {"role": "user", "content": [text("a", false), text("b", true), text("c", false)]},
+            {"role": "user", "content": "d", "cache_control": mark},
+            {"role": "assistant", "content": null, "tool_calls": [call, call]},
+            {"role": "tool", "tool_call_id": "c", "content": "x"},
+            {"role": "tool", "tool_call_id": "c", "content": [text("y", true)]},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f"}, "cache_control": mark}],
+    });
+    let body = body.to_string();
+    let translated = translate(Dialect::Chat, Dialect::Messages, &body).unwrap();
+    assert!(translated.dropped.is_empty());
+    let sent = value(&translated);
+    assert_eq!(
+        sent["system"],
+        json!([text("one", false), text("two", true), text("three", false)])
+    );
+    let user = json!([text("a", false), text("b", true), text("c", false), text("d", true)]);
+    assert_eq!(sent["messages"][0]["content"], user);
+    let results = &sent["messages"][2]["content"];
+    assert_eq!((results[0].get("cache_control"), &results[1]["cache_control"]), (None, &mark));
+    assert_eq!(sent["tools"][0]["cache_control"], mark);
+    let chat = translate(Dialect::Chat, Dialect::Responses, &body).unwrap();
+    let names = ["messages.content.cache_control", "messages.cache_control", "tools.cache_control"];
+    assert_eq!(chat.dropped, names);
+}

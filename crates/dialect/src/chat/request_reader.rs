@@ -8,8 +8,8 @@ use crate::feature::Feature;
 use crate::members::{Content, MalformedRequest, Place, Table, WordOr, read as parse, wire_object};
 use crate::neutral::part::{Base64, File, Image, Part, Source, ToolCall, ToolResult};
 use crate::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
-    WebSearch,
+    CachePlace, Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice,
+    UsedFeatures, WebSearch,
 };
 use crate::neutral::text_tool;
 
@@ -38,13 +38,9 @@ const MESSAGE: Table = &[
     ("reasoning_content", Feature::Thinking),
     ("reasoning_details", Feature::Thinking),
 ];
-const PART: Table =
-    &[("cache_control", Feature::Hints), ("prompt_cache_breakpoint", Feature::Hints)];
-const TOOL: Table = &[
-    ("cache_control", Feature::Hints),
-    ("eager_input_streaming", Feature::Hints),
-    ("defer_loading", Feature::DeferredTools),
-];
+const PART: Table = &[("prompt_cache_breakpoint", Feature::Hints)];
+const TOOL: Table =
+    &[("eager_input_streaming", Feature::Hints), ("defer_loading", Feature::DeferredTools)];
 const SEARCH: Table = &[
     ("engine", Feature::Hints),
     ("max_results", Feature::Hints),
@@ -87,6 +83,7 @@ wire_object!(Message, MESSAGE, {
     refusal: String,
     tool_calls: Vec<Call>,
     tool_call_id: String,
+    cache_control: Box<RawValue>,
 });
 wire_object!(ContentPart, PART, {
     kind: String = "type",
@@ -96,6 +93,7 @@ wire_object!(ContentPart, PART, {
     input_audio: AudioData,
     file: FileData,
     thinking: IgnoredAny,
+    cache_control: Box<RawValue>,
 });
 wire_object!(ImageUrl, PART, { url: String, detail: String, });
 wire_object!(AudioData, PART, { data: String, format: String, });
@@ -113,6 +111,7 @@ wire_object!(ToolMember, TOOL, {
     function: Function,
     custom: TextTool,
     parameters: Box<RawValue>,
+    cache_control: Box<RawValue>,
 });
 wire_object!(TextTool, TOOL, { name: String, description: String, format: TextFormat, });
 wire_object!(TextFormat, &[], { kind: String = "type", grammar: Grammar, });
@@ -130,6 +129,7 @@ wire_object!(Function, TOOL, {
     description: String,
     parameters: Box<RawValue>,
     strict: bool,
+    cache_control: Box<RawValue>,
 });
 wire_object!(Choice, TOOL, {
     kind: String = "type",
@@ -224,21 +224,17 @@ fn read_settings(body: Body, request: &mut Request) {
 fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {
     let uses = &mut request.uses;
     uses.add_all("messages.", message.others);
-    let content = match message.content {
-        Some(Content::Text(text)) => vec![Part::Text(text)],
-        Some(Content::Parts(parts)) => {
-            parts.into_iter().filter_map(|part| read_part(part, uses)).collect()
-        }
-        _ => Vec::new(),
-    };
+    let (mut content, mut marks) = read_content(message.content, uses);
+    if let Some(mark) = message.cache_control {
+        uses.add(Feature::CacheControl, "messages.", "cache_control");
+        marks.push((content.len().saturating_sub(1), mark));
+    }
+    // The index of the first part among the parts of its turn.
+    let mut first = 0;
     match message.role.as_deref() {
-        Some("system" | "developer") => {
-            let texts = content.into_iter().filter_map(Part::into_text);
-            request.instruct(texts.collect(), "messages.", "role");
-        }
+        Some("system" | "developer") => return instruct(content, marks, request),
         Some("user") => request.say(Speaker::User, content, false),
         Some("assistant") => {
-            let mut content = content;
             content.extend(message.refusal.map(Part::Refusal));
             for call in message.tool_calls.unwrap_or_default() {
                 content.extend(read_call(call, uses));
@@ -250,10 +246,61 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
             let has_media = content.iter().any(|part| part.text().is_none());
             uses.add_if(has_media, Feature::ResultMedia, "messages.", "content");
             request.answer_call(ToolResult { call_id, content, is_error: false });
+            // A result has one mark, whichever part of it has one.
+            marks = marks.pop().map(|(_, mark)| (0, mark)).into_iter().collect();
+            first = request.turns.last().map_or(0, |turn| turn.content.len().saturating_sub(1));
         }
         Some("function") => uses.add(Feature::Functions, "messages.", "role"),
         _ => return Err(MalformedRequest("messages.role".to_owned())),
     }
+    let turn = request.turns.len().saturating_sub(1);
+    let place = |(part, mark)| (CachePlace::Part(turn, first + part), mark);
+    request.cache_marks.extend(marks.into_iter().map(place));
+    Ok(())
+}
+
+/// Marks of the cache, with the indexes of their parts in the content.
+type Marks = Vec<(usize, Box<RawValue>)>;
+
+fn read_content(
+    content: Option<Content<ContentPart>>,
+    uses: &mut UsedFeatures,
+) -> (Vec<Part>, Marks) {
+    let (mut read, mut marks) = (Vec::new(), Vec::new());
+    match content {
+        Some(Content::Text(text)) => read.push(Part::Text(text)),
+        Some(Content::Parts(parts)) => {
+            for mut part in parts {
+                let mark = part.cache_control.take();
+                uses.add_if(
+                    mark.is_some(),
+                    Feature::CacheControl,
+                    "messages.content.",
+                    "cache_control",
+                );
+                let Some(part) = read_part(part, uses) else { continue };
+                marks.extend(mark.map(|mark| (read.len(), mark)));
+                read.push(part);
+            }
+        }
+        Some(Content::Other) => uses.add(Feature::OtherContent, "messages.", "content"),
+        None => {}
+    }
+    (read, marks)
+}
+
+/// Adds system text. Only texts before the first turn can be marked for the cache.
+fn instruct(
+    content: Vec<Part>,
+    marks: Marks,
+    request: &mut Request,
+) -> Result<(), MalformedRequest> {
+    let before = request.system.len();
+    let is_first = request.turns.is_empty();
+    let texts = content.into_iter().filter_map(Part::into_text);
+    request.instruct(texts.collect(), "messages.", "role");
+    let place = |(text, mark)| (CachePlace::System(before + text), mark);
+    request.cache_marks.extend(marks.into_iter().filter(|_| is_first).map(place));
     Ok(())
 }
 
@@ -337,11 +384,14 @@ fn read_tool(tool: ToolMember, request: &mut Request) {
             if function.strict.is_some() {
                 uses.add(Feature::StrictTools, "tools.function.", "strict");
             }
+            let cache_control = function.cache_control.or(tool.cache_control);
+            uses.add_if(cache_control.is_some(), Feature::CacheControl, "tools.", "cache_control");
             request.tools.push(Tool {
                 name: function.name.unwrap_or_default(),
                 description: function.description,
                 parameters: function.parameters,
                 strict: function.strict,
+                cache_control,
                 ..Tool::default()
             });
         }

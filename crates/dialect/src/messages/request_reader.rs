@@ -17,14 +17,14 @@ use crate::neutral::seal::Seal;
 const BODY: Table = &[
     ("container", Feature::StoredState),
     ("inference_geo", Feature::Region),
-    ("cache_control", Feature::Hints),
+    ("cache_control", Feature::CacheControl),
     ("context_management", Feature::Hints),
     ("diagnostics", Feature::Hints),
     ("service_tier", Feature::Hints),
     ("speed", Feature::Hints),
 ];
 const BLOCK: Table = &[
-    ("cache_control", Feature::Hints),
+    ("cache_control", Feature::CacheControl),
     ("caller", Feature::Hints),
     ("context", Feature::Hints),
     ("toolset_name", Feature::Hints),

@@ -14,7 +14,7 @@ use rerouter_base::secret::Secret;
 const TOOL: Table = &[
     ("defer_loading", Feature::DeferredTools),
     ("allowed_callers", Feature::Hints),
-    ("cache_control", Feature::Hints),
+    ("cache_control", Feature::CacheControl),
     ("citations", Feature::Hints),
     ("eager_input_streaming", Feature::Hints),
     ("input_examples", Feature::Hints),

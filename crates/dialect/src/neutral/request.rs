@@ -21,6 +21,8 @@ pub struct Request {
     /// Texts of the operator or developer before the first turn.
     pub system: Vec<String>,
     pub turns: Vec<Turn>,
+    /// Anthropic's `cache_control` of texts and parts, as received.
+    pub(crate) cache_marks: Vec<(CachePlace, Box<RawValue>)>,
     pub tools: Vec<Tool>,
     pub web_search: Option<WebSearch>,
     pub web_fetch: bool,
@@ -64,6 +66,14 @@ pub enum Speaker {
     Assistant,
 }
 
+/// What has a mark of the cache: a text of the system by its index, or a part by the indexes of
+/// its turn and itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CachePlace {
+    System(usize),
+    Part(usize, usize),
+}
+
 /// Consecutive parts of one speaker. Tool results belong to a user turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
@@ -84,6 +94,8 @@ pub struct Tool {
     pub free_text: bool,
     /// The namespace of the tool and its name there. `name` has both.
     pub namespaced: Option<[String; 2]>,
+    /// Anthropic's `cache_control`, as received.
+    pub(crate) cache_control: Option<Box<RawValue>>,
 }
 
 /// Limit on the length of a tool's name in most dialects.
@@ -307,6 +319,17 @@ impl Request {
             self.uses.add(Feature::LaterSystemText, path, name);
             self.say(Speaker::System, texts.into_iter().map(Part::Text).collect(), false);
         }
+    }
+
+    /// The parts with marks of the cache.
+    pub(crate) fn marked_parts(&self) -> Vec<(&Part, &RawValue)> {
+        let marked = self.cache_marks.iter().filter_map(|(place, mark)| match place {
+            CachePlace::Part(turn, part) => {
+                Some((self.turns.get(*turn)?.content.get(*part)?, &**mark))
+            }
+            CachePlace::System(_) => None,
+        });
+        marked.collect()
     }
 
     /// Notes what only the whole request shows. `prefills` tells that the answer goes on with the
