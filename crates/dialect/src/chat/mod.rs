@@ -15,6 +15,7 @@ pub(crate) mod stream_events;
 pub(crate) mod stream_options;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
+mod tool_reader;
 pub mod usage_strip;
 
 use http::HeaderName;
