@@ -67,7 +67,7 @@ macro_rules! features {
 features! {
     Text "text" C C C C ""
     SystemText "system and developer text" C C C C
-        "several texts become one `instructions` in responses"
+        "several texts become one `instructions` in responses; without any turn they are the user's"
     LaterSystemText "system text between turns" C C C C
         "moved in front of the conversation in messages and Gemini"
     Images "images, as data or by URL" C C C C ""
@@ -136,10 +136,11 @@ features! {
     Penalties "presence and frequency penalty" C D D C ""
     User "the end user's id" C C C D "`metadata.user_id` in messages"
     Stream "streams" C C C C "in the path for Gemini"
-    SeveralAnswers "`n` over 1" R R R R ""
+    SeveralAnswers "`n` over 1" R R R R "an answer is translated alone"
     Logprobs "log probabilities" R R R R ""
     LogitBias "`logit_bias`" R R R R ""
     AudioOutput "audio output" R R R R ""
+    ImageOutput "images as output" R R R R ""
     Functions "`functions`, the old form of tools" R R R R ""
     StoredState "state that a provider stores" R R R R
         "`previous_response_id`, `conversation`, `prompt`, `container`, references to items"

@@ -505,12 +505,20 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         ],
         Feature::Reasoning => vec![
             (C, json!({"reasoning_effort": "low"})),
+            (C, json!({"reasoning": {"effort": "low"}})),
+            (C, json!({"reasoning": {"max_tokens": 2000}})),
+            (C, json!({"reasoning": {"enabled": false}})),
+            (C, json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})),
+            (C, json!({"thinking": {"type": "disabled"}})),
             (M, json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})),
             (M, json!({"thinking": {"type": "disabled"}})),
             (R, json!({"reasoning": {"effort": "low"}})),
         ],
         Feature::ReasoningSummary => {
-            vec![(R, json!({"reasoning": {"effort": "low", "summary": "auto"}}))]
+            vec![
+                (R, json!({"reasoning": {"effort": "low", "summary": "auto"}})),
+                (C, json!({"reasoning": {"effort": "low", "exclude": true}})),
+            ]
         }
         Feature::CacheControl => {
             let mark = json!({"type": "ephemeral"});
@@ -612,6 +620,7 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             (C, json!({"modalities": ["text", "audio"]})),
             (C, json!({"audio": {"voice": "v"}})),
         ],
+        Feature::ImageOutput => vec![(C, json!({"modalities": ["image", "text"]}))],
         Feature::Functions => vec![(C, json!({"functions": [{"name": "f"}]}))],
         Feature::StoredState => vec![
             (M, json!({"container": "c"})),

@@ -395,3 +395,17 @@ fn marks_of_the_cache_stay_where_they_were() {
     let names = ["messages.content.cache_control", "messages.cache_control", "tools.cache_control"];
     assert_eq!(chat.dropped, names);
 }
+
+#[test]
+fn system_text_alone_is_what_the_user_says() {
+    let body = json!({"model": "m", "messages": [{"role": "system", "content": "Say hi."}]});
+    for (target, pointer, turn) in [
+        (Dialect::Messages, "/messages/0", "user"),
+        (Dialect::Responses, "/input/0", "user"),
+        (Dialect::Gemini, "/contents/0", "user"),
+    ] {
+        let sent = value(&translate(Dialect::Chat, target, &body.to_string()).unwrap());
+        assert_eq!(sent.pointer(pointer).unwrap()["role"], turn);
+        assert_eq!(sent.to_string().matches("Say hi.").count(), 1);
+    }
+}

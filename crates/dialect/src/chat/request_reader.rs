@@ -65,10 +65,21 @@ wire_object!(Body, BODY, {
     modalities: Vec<String>,
     response_format: Format,
     reasoning_effort: String,
+    reasoning: ReasoningMember,
+    thinking: ThinkingMember,
     verbosity: String,
     user: String,
     web_search_options: SearchOptions,
 });
+// OpenRouter's reasoning.
+wire_object!(ReasoningMember, &[], {
+    effort: String,
+    max_tokens: u64,
+    enabled: bool,
+    exclude: bool,
+});
+// The thinking of messages, which several servers of chat completions take.
+wire_object!(ThinkingMember, &[], { kind: String = "type", budget_tokens: u64, });
 wire_object!(StreamOptions, STREAM_OPTIONS, { include_usage: IgnoredAny, });
 wire_object!(Message, MESSAGE, {
     role: String,
@@ -125,6 +136,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     if let Some(choice) = body.tool_choice.take() {
         read_choice(choice, &mut request);
     }
+    request.reasoning = read_reasoning(&mut body, &mut request.uses);
     if let Some(format) = body.response_format.take() {
         request.output = read_format(format, &mut request.uses);
     }
@@ -140,8 +152,11 @@ fn read_settings(body: Body, request: &mut Request) {
     };
     note(over(&body.n, 1.0), Feature::SeveralAnswers, "n");
     note(over(&body.top_logprobs, 0.0), Feature::Logprobs, "top_logprobs");
-    let speaks = |modalities: &Vec<String>| modalities.iter().any(|modality| modality != "text");
-    note(body.modalities.as_ref().is_some_and(speaks), Feature::AudioOutput, "modalities");
+    for modality in body.modalities.unwrap_or_default().iter().filter(|word| *word != "text") {
+        let is_image = modality == "image";
+        let feature = if is_image { Feature::ImageOutput } else { Feature::AudioOutput };
+        note(true, feature, "modalities");
+    }
     note(body.parallel_tool_calls == Some(false), Feature::ParallelCalls, "parallel_tool_calls");
     note(body.temperature.is_some(), Feature::Temperature, "temperature");
     note(body.top_p.is_some(), Feature::TopP, "top_p");
@@ -151,7 +166,6 @@ fn read_settings(body: Body, request: &mut Request) {
     note(body.frequency_penalty.is_some(), Feature::Penalties, "frequency_penalty");
     note(body.user.is_some(), Feature::User, "user");
     note(body.verbosity.is_some(), Feature::Verbosity, "verbosity");
-    note(body.reasoning_effort.is_some(), Feature::Reasoning, "reasoning_effort");
     note(body.stream == Some(true), Feature::Stream, "stream");
     request.stop = match body.stop {
         Some(Content::Text(stop)) => vec![stop],
@@ -173,9 +187,39 @@ fn read_settings(body: Body, request: &mut Request) {
         seed: body.seed,
     };
     request.verbosity = body.verbosity;
-    let effort = body.reasoning_effort.map(Depth::Effort);
-    request.reasoning = effort.map(|depth| Reasoning { depth, shown: None });
     request.user = body.user;
+}
+
+/// Reads how much the model should think. OpenAI's word counts most, then OpenRouter's.
+fn read_reasoning(body: &mut Body, uses: &mut UsedFeatures) -> Option<Reasoning> {
+    let said = body.reasoning_effort.take().map(Depth::Effort);
+    uses.add_if(said.is_some(), Feature::Reasoning, "", "reasoning_effort");
+    let mut shown = None;
+    let routed = body.reasoning.take().and_then(|member| {
+        uses.add(Feature::Reasoning, "", "reasoning");
+        uses.add_all("reasoning.", member.others);
+        let hides = member.exclude == Some(true);
+        uses.add_if(hides, Feature::ReasoningSummary, "reasoning.", "exclude");
+        shown = hides.then_some(false);
+        let budget = member.max_tokens.map(Depth::Budget);
+        match member.enabled {
+            Some(false) => Some(Depth::none()),
+            enabled => {
+                let free = enabled.map(|_| Depth::Free);
+                member.effort.map(Depth::Effort).or(budget).or(free)
+            }
+        }
+    });
+    let thinks = body.thinking.take().map(|member| {
+        uses.add(Feature::Reasoning, "", "thinking");
+        uses.add_all("thinking.", member.others);
+        match (member.kind.as_deref(), member.budget_tokens) {
+            (Some("disabled"), _) => Depth::none(),
+            (_, Some(budget)) => Depth::Budget(budget),
+            _ => Depth::Free,
+        }
+    });
+    said.or(routed).or(thinks).map(|depth| Reasoning { depth, shown })
 }
 
 fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {

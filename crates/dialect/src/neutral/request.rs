@@ -338,6 +338,16 @@ impl Request {
         let last = self.turns.last().filter(|turn| turn.speaker == Speaker::Assistant);
         let ends_with_text = last.and_then(|turn| turn.content.last()?.text()).is_some();
         self.uses.add_if(prefills && ends_with_text, Feature::Prefill, "", "messages");
+        // Other dialects need a turn.
+        if self.turns.is_empty() && !self.system.is_empty() {
+            let texts = self.system.drain(..).map(Part::Text).collect();
+            self.say(Speaker::User, texts, false);
+            for (place, _) in &mut self.cache_marks {
+                if let CachePlace::System(at) = *place {
+                    *place = CachePlace::Part(0, at);
+                }
+            }
+        }
         if self.web_search.is_some() && !self.tools.is_empty() {
             self.uses.replace(Feature::WebSearch, Feature::OfferedSearch);
         }
