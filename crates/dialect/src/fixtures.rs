@@ -292,6 +292,19 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             .to_vec(),
         Feature::CustomTools => vec![
             uses(C, json!({"type": "custom", "custom": {"name": "f"}})),
+            uses(
+                C,
+                json!({
+                    "type": "custom",
+                    "custom": {
+                        "name": "f",
+                        "format": {
+                            "type": "grammar",
+                            "grammar": {"syntax": "lark", "definition": "start: /a/"},
+                        },
+                    },
+                }),
+            ),
             uses(R, json!({"type": "custom", "name": "f"})),
             uses(
                 R,

@@ -149,13 +149,6 @@ wire_object!(Place, &[], {
     timezone: String,
 });
 
-impl Place {
-    /// The members as the neutral form has them.
-    pub(super) fn parts(self) -> [Option<String>; 4] {
-        [self.city, self.country, self.region, self.timezone]
-    }
-}
-
 /// Message content: a text or a list of parts.
 pub(super) enum Content<P> {
     Text(String),

@@ -19,13 +19,13 @@ use super::request_translation::{
 const CLIENTS: [Dialect; 3] = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
 
 #[derive(Deserialize)]
-struct Recorded {
-    id: String,
+pub(super) struct Recorded {
+    pub(super) id: String,
     kind: String,
-    request: Box<RawValue>,
+    pub(super) request: Box<RawValue>,
 }
 
-fn recorded() -> Vec<(Dialect, Recorded)> {
+pub(super) fn recorded() -> Vec<(Dialect, Recorded)> {
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
     let text: String = CLIENTS
         .map(|client| format!("recorded_{}.jsonl", client.name()))
@@ -52,7 +52,7 @@ fn value(translated: &Translated) -> Value {
     serde_json::from_slice(&translated.body).unwrap()
 }
 
-fn others(source: Dialect) -> impl Iterator<Item = Dialect> {
+pub(super) fn others(source: Dialect) -> impl Iterator<Item = Dialect> {
     Dialect::TRANSLATED.into_iter().filter(move |target| *target != source)
 }
 

@@ -330,11 +330,13 @@ fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
         }
         "input_audio" => {
             let audio = part.input_audio?;
+            uses.add_all("messages.content.input_audio.", audio.others);
             uses.add(Feature::Audio, PATH, "input_audio");
             Part::Audio { data: Base64(audio.data?), format: audio.format.unwrap_or_default() }
         }
         "file" => {
             let file = part.file?;
+            uses.add_all("messages.content.file.", file.others);
             let Some(data) = file.file_data else {
                 uses.add(Feature::ProviderFiles, PATH, "file");
                 return None;

@@ -84,9 +84,10 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
             uses.add(Feature::CustomTools, "tools.", "custom");
             let format = custom.format.unwrap_or_default();
             uses.add_all("tools.custom.format.", format.others);
-            let grammar = format.grammar.and_then(|grammar| grammar.definition);
+            let grammar = format.grammar.unwrap_or_default();
+            uses.add_all("tools.custom.format.grammar.", grammar.others);
             let name = custom.name.unwrap_or_default();
-            let tool = text_tool::function(name, custom.description, grammar);
+            let tool = text_tool::function(name, custom.description, grammar.definition);
             request.tools.push(Tool { cache_control, ..tool });
         }
         ("openrouter:web_search", _) => {
@@ -107,24 +108,32 @@ pub(super) fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
     };
     let choice = match choice {
         WordOr::Word(word) => of_word(&word),
-        WordOr::Object(Choice { allowed_tools: Some(allowed), .. }) => {
-            uses.add(Feature::AllowedTools, "tool_choice.", "allowed_tools");
-            let tools = allowed.tools.unwrap_or_default().into_iter();
-            let named = tools.filter_map(|tool| tool.function.or(tool.custom)?.name);
-            let names: Vec<String> = named.collect();
-            request.allow(&names);
-            of_word(&allowed.mode.unwrap_or_default())
-        }
-        WordOr::Object(Choice { function, custom, .. }) => {
-            let Some(tool) = function.or(custom) else {
-                uses.add(Feature::ServerTools, "", "tool_choice");
-                return;
-            };
-            ToolChoice::Named(tool.name.unwrap_or_default())
-        }
+        WordOr::Object(mut choice) => match choice.allowed_tools.take() {
+            Some(allowed) => {
+                uses.add_all("tool_choice.", choice.others);
+                uses.add_all("tool_choice.allowed_tools.", allowed.others);
+                uses.add(Feature::AllowedTools, "tool_choice.", "allowed_tools");
+                let tools = allowed.tools.unwrap_or_default().into_iter();
+                let names: Vec<String> = tools.filter_map(|tool| chosen(tool, uses)).collect();
+                request.allow(&names);
+                of_word(&allowed.mode.unwrap_or_default())
+            }
+            None => match chosen(choice, uses) {
+                Some(name) => ToolChoice::Named(name),
+                None => return uses.add(Feature::ServerTools, "", "tool_choice"),
+            },
+        },
     };
     request.uses.add(Feature::ToolChoice, "", "tool_choice");
     request.tool_choice = Some(choice);
+}
+
+/// The name of a chosen tool.
+fn chosen(choice: Choice, uses: &mut UsedFeatures) -> Option<String> {
+    uses.add_all("tool_choice.", choice.others);
+    let tool = choice.function.or(choice.custom)?;
+    uses.add_all("tool_choice.function.", tool.others);
+    tool.name
 }
 
 fn read_parameters(written: &str, uses: &mut UsedFeatures) -> WebSearch {
@@ -137,7 +146,9 @@ fn read_parameters(written: &str, uses: &mut UsedFeatures) -> WebSearch {
     let search = WebSearch {
         allowed_domains: asked.allowed_domains.unwrap_or_default(),
         blocked_domains: asked.excluded_domains.unwrap_or_default(),
-        place: asked.user_location.map(Place::parts),
+        place: asked
+            .user_location
+            .map(|place| uses.read_place(place, "tools.parameters.user_location.")),
         context_size: asked.search_context_size,
     };
     for (is_asked, feature, name) in [
@@ -157,10 +168,14 @@ pub(super) fn read_search(options: SearchOptions, uses: &mut UsedFeatures) -> We
     if options.search_context_size.is_some() {
         uses.add(Feature::WebSearchSize, "web_search_options.", "search_context_size");
     }
-    let place = options.user_location.and_then(|location| location.approximate);
+    let place = options.user_location.and_then(|location| {
+        uses.add_all("web_search_options.user_location.", location.others);
+        location.approximate
+    });
     uses.add_if(place.is_some(), Feature::WebSearchPlace, "web_search_options.", "user_location");
     WebSearch {
-        place: place.map(Place::parts),
+        place: place
+            .map(|place| uses.read_place(place, "web_search_options.user_location.approximate.")),
         context_size: options.search_context_size,
         ..WebSearch::default()
     }

@@ -203,7 +203,10 @@ fn read_content(content: Content<Block>, path: &'static str, uses: &mut UsedFeat
         Content::Parts(blocks) => {
             blocks.into_iter().filter_map(|block| read_block(block, path, uses)).collect()
         }
-        Content::Other => Vec::new(),
+        Content::Other => {
+            uses.add(Feature::OtherContent, path, "content");
+            Vec::new()
+        }
     }
 }
 

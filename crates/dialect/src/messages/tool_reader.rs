@@ -89,7 +89,7 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
         if tool.user_location.is_some() {
             uses.add(Feature::WebSearchPlace, "tools.", "user_location");
         }
-        let place = tool.user_location.map(Place::parts);
+        let place = tool.user_location.map(|place| uses.read_place(place, "tools.user_location."));
         uses.add(Feature::WebSearch, "tools.", kind);
         request.web_search =
             Some(WebSearch { allowed_domains, blocked_domains, place, context_size: None });

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::part::{Part, Source, ToolResult};
 use crate::feature::Feature;
-use crate::members::Others;
+use crate::members::{Others, Place};
 use rerouter_base::secret::Secret;
 
 /// OpenAI's limit on the length of `user`, in bytes.
@@ -284,6 +284,12 @@ impl UsedFeatures {
 
     pub fn iter(&self) -> impl Iterator<Item = &Use> {
         self.seen.iter()
+    }
+
+    /// The user's place of a web search.
+    pub(crate) fn read_place(&mut self, place: Place, path: &'static str) -> [Option<String>; 4] {
+        self.add_all(path, place.others);
+        [place.city, place.country, place.region, place.timezone]
     }
 
     /// Notes the feature that this kind of file needs.

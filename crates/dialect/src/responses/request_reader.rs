@@ -114,7 +114,8 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
                 read_item(item, &mut request)?;
             }
         }
-        _ => {}
+        Some(Content::Other) => request.uses.add(Feature::OtherContent, "", "input"),
+        None => {}
     }
     for tool in body.tools.take().unwrap_or_default() {
         read_tool(tool, &mut request);
@@ -244,7 +245,11 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
         "reasoning" => {
             uses.add(Feature::Thinking, "input.", kind);
             let summary = item.summary.unwrap_or_default();
-            let texts: Vec<String> = summary.into_iter().filter_map(|part| part.text).collect();
+            let mut texts = Vec::new();
+            for part in summary {
+                uses.add_all("input.summary.", part.others);
+                texts.extend(part.text);
+            }
             let seal = item.encrypted_content.map(|sealed| {
                 Seal::from_text(&sealed).unwrap_or_else(|| Seal {
                     dialect: "responses",
@@ -290,7 +295,11 @@ fn read_content(
         Some(Content::Parts(parts)) => {
             parts.into_iter().filter_map(|part| read_part(part, path, uses)).collect()
         }
-        _ => Vec::new(),
+        Some(Content::Other) => {
+            uses.add(Feature::OtherContent, path, "content");
+            Vec::new()
+        }
+        None => Vec::new(),
     }
 }
 
@@ -319,6 +328,7 @@ fn read_part(part: ContentPart, path: &'static str, uses: &mut UsedFeatures) -> 
         }
         ("input_audio", ..) => {
             let audio = part.input_audio?;
+            uses.add_all("input.content.input_audio.", audio.others);
             uses.add(Feature::Audio, path, "input_audio");
             let format = audio.format.unwrap_or_default();
             Some(Part::Audio { data: Base64(audio.data?), format })

@@ -6,7 +6,9 @@ use serde_json::value::RawValue;
 use crate::feature::Feature;
 use crate::members::{Place, Table, WordOr, wire_object};
 use crate::neutral::json_text::JsonPresence;
-use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch, full_name};
+use crate::neutral::request::{
+    McpServer, Request, Tool, ToolChoice, UsedFeatures, WebSearch, full_name,
+};
 use crate::neutral::text_tool;
 use rerouter_base::secret::Secret;
 
@@ -56,7 +58,8 @@ wire_object!(Choice, &[], {
 
 impl Choice {
     /// The name that the tool has in other dialects.
-    fn tool_name(&self) -> Option<String> {
+    fn tool_name(&mut self, path: &'static str, uses: &mut UsedFeatures) -> Option<String> {
+        uses.add_all(path, std::mem::take(&mut self.others));
         Some(full_name(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref()?))
     }
 }
@@ -113,10 +116,11 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             if tool.search_context_size.is_some() {
                 uses.add(Feature::WebSearchSize, "tools.", "search_context_size");
             }
+            let place = tool.user_location;
             request.web_search = Some(WebSearch {
                 allowed_domains,
                 blocked_domains: Vec::new(),
-                place: tool.user_location.map(Place::parts),
+                place: place.map(|place| uses.read_place(place, "tools.user_location.")),
                 context_size: tool.search_context_size,
             });
         }
@@ -172,7 +176,9 @@ fn read_allowed(written: &RawValue) -> Result<Option<Vec<String>>, ()> {
         return Ok(Some(names));
     }
     match serde_json::from_str::<ToolFilter>(written.get()) {
-        Ok(ToolFilter { tool_names, read_only: None, .. }) => Ok(tool_names),
+        Ok(ToolFilter { tool_names, read_only: None, others }) if others.names.is_empty() => {
+            Ok(tool_names)
+        }
         _ => Err(()),
     }
 }
@@ -183,22 +189,24 @@ pub(super) fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
         "required" => ToolChoice::Any,
         _ => ToolChoice::Auto,
     };
+    let uses = &mut request.uses;
     let choice = match choice {
         WordOr::Word(word) => of_word(&word),
-        WordOr::Object(choice) => match (choice.kind.as_deref(), choice.tool_name()) {
-            (Some("function" | "custom"), Some(name)) => ToolChoice::Named(name),
-            (Some("allowed_tools"), _) => {
-                request.uses.add(Feature::AllowedTools, "", "tool_choice");
-                let tools = choice.tools.unwrap_or_default().into_iter();
-                let names: Vec<String> = tools.filter_map(|tool| tool.tool_name()).collect();
-                request.allow(&names);
-                of_word(&choice.mode.unwrap_or_default())
+        WordOr::Object(mut choice) => {
+            let name = choice.tool_name("tool_choice.", uses);
+            match (choice.kind.as_deref(), name) {
+                (Some("function" | "custom"), Some(name)) => ToolChoice::Named(name),
+                (Some("allowed_tools"), _) => {
+                    uses.add(Feature::AllowedTools, "", "tool_choice");
+                    let tools = choice.tools.unwrap_or_default().into_iter();
+                    let name = |mut tool: Choice| tool.tool_name("tool_choice.tools.", uses);
+                    let names: Vec<String> = tools.filter_map(name).collect();
+                    request.allow(&names);
+                    of_word(&choice.mode.unwrap_or_default())
+                }
+                _ => return uses.add(Feature::ServerTools, "", "tool_choice"),
             }
-            _ => {
-                request.uses.add(Feature::ServerTools, "", "tool_choice");
-                return;
-            }
-        },
+        }
     };
     request.uses.add(Feature::ToolChoice, "", "tool_choice");
     request.tool_choice = Some(choice);
