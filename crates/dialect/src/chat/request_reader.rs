@@ -118,12 +118,8 @@ wire_object!(JsonSchema, &[], {
     strict: bool,
 });
 pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
-    let mut body: Body = parse(body)?;
-    let mut request = Request::default();
-    request.uses.add_all("", std::mem::take(&mut body.others));
-    if let Some(options) = body.stream_options.take() {
-        request.uses.add_all("stream_options.", options.others);
-    }
+    let (mut body, uses): (Body, _) = parse(body)?;
+    let mut request = Request { uses, ..Request::default() };
     for message in body.messages.take().unwrap_or_default() {
         read_message(message, &mut request)?;
     }
@@ -197,7 +193,6 @@ fn read_reasoning(body: &mut Body, uses: &mut UsedFeatures) -> Option<Reasoning>
     let mut shown = None;
     let routed = body.reasoning.take().and_then(|member| {
         uses.add(Feature::Reasoning, "", "reasoning");
-        uses.add_all("reasoning.", member.others);
         let hides = member.exclude == Some(true);
         uses.add_if(hides, Feature::ReasoningSummary, "reasoning.", "exclude");
         shown = hides.then_some(false);
@@ -212,7 +207,6 @@ fn read_reasoning(body: &mut Body, uses: &mut UsedFeatures) -> Option<Reasoning>
     });
     let thinks = body.thinking.take().map(|member| {
         uses.add(Feature::Reasoning, "", "thinking");
-        uses.add_all("thinking.", member.others);
         match (member.kind.as_deref(), member.budget_tokens) {
             (Some("disabled"), _) => Depth::none(),
             (_, Some(budget)) => Depth::Budget(budget),
@@ -224,7 +218,6 @@ fn read_reasoning(body: &mut Body, uses: &mut UsedFeatures) -> Option<Reasoning>
 
 fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {
     let uses = &mut request.uses;
-    uses.add_all("messages.", message.others);
     let (mut content, mut marks) = read_content(message.content, uses);
     if let Some(mark) = message.cache_control {
         uses.add(Feature::CacheControl, "messages.", "cache_control");
@@ -307,7 +300,6 @@ fn instruct(
 
 fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
     const PATH: &str = "messages.content.";
-    uses.add_all(PATH, part.others);
     let kind = part.kind.unwrap_or_default();
     Some(match kind.as_str() {
         "text" => Part::Text(part.text?),
@@ -315,10 +307,7 @@ fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
         "image_url" => {
             let (url, detail) = match part.image_url? {
                 WordOr::Word(url) => (url, None),
-                WordOr::Object(image) => {
-                    uses.add_all("messages.content.image_url.", image.others);
-                    (image.url?, image.detail)
-                }
+                WordOr::Object(image) => (image.url?, image.detail),
             };
             uses.add(Feature::Images, PATH, "image_url");
             // `auto` is the default.
@@ -330,13 +319,11 @@ fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
         }
         "input_audio" => {
             let audio = part.input_audio?;
-            uses.add_all("messages.content.input_audio.", audio.others);
             uses.add(Feature::Audio, PATH, "input_audio");
             Part::Audio { data: Base64(audio.data?), format: audio.format.unwrap_or_default() }
         }
         "file" => {
             let file = part.file?;
-            uses.add_all("messages.content.file.", file.others);
             let Some(data) = file.file_data else {
                 uses.add(Feature::ProviderFiles, PATH, "file");
                 return None;
@@ -357,17 +344,14 @@ fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
 }
 
 fn read_call(call: Call, uses: &mut UsedFeatures) -> Option<Part> {
-    uses.add_all("messages.tool_calls.", call.others);
     let id = call.id.unwrap_or_default();
     if let Some(custom) = call.custom {
-        uses.add_all("messages.tool_calls.custom.", custom.others);
         uses.add(Feature::CustomTools, "messages.", "tool_calls");
         let arguments = text_tool::arguments(&custom.input.unwrap_or_default());
         let name = custom.name.unwrap_or_default();
         return Some(Part::ToolCall(ToolCall { id, name, arguments }));
     }
     let function = call.function?;
-    uses.add_all("messages.tool_calls.function.", function.others);
     uses.add(Feature::ToolCalls, "messages.", "tool_calls");
     Some(Part::ToolCall(ToolCall {
         id,
@@ -377,14 +361,12 @@ fn read_call(call: Call, uses: &mut UsedFeatures) -> Option<Part> {
 }
 
 fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> {
-    uses.add_all("response_format.", format.others);
     match (format.kind.as_deref(), format.json_schema) {
         (Some("json_object"), _) => {
             uses.add(Feature::JsonObject, "", "response_format");
             Some(OutputFormat::Json)
         }
         (Some("json_schema"), Some(schema)) => {
-            uses.add_all("response_format.json_schema.", schema.others);
             uses.add(Feature::JsonSchema, "", "response_format");
             Some(OutputFormat::Schema {
                 name: schema.name,

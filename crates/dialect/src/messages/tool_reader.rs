@@ -54,7 +54,6 @@ wire_object!(Choice, &[], {
 
 pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
     let uses = &mut request.uses;
-    uses.add_all("tools.", tool.others);
     let kind = tool.kind.unwrap_or_default();
     let name = tool.name.unwrap_or_default();
     if matches!(kind.as_str(), "" | "custom") {
@@ -89,7 +88,7 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
         if tool.user_location.is_some() {
             uses.add(Feature::WebSearchPlace, "tools.", "user_location");
         }
-        let place = tool.user_location.map(|place| uses.read_place(place, "tools.user_location."));
+        let place = tool.user_location.map(Place::parts);
         uses.add(Feature::WebSearch, "tools.", kind);
         request.web_search =
             Some(WebSearch { allowed_domains, blocked_domains, place, context_size: None });
@@ -108,10 +107,8 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
 
 pub(super) fn read_mcp_server(server: McpServerMember, request: &mut Request) {
     let uses = &mut request.uses;
-    uses.add_all("mcp_servers.", server.others);
     uses.add(Feature::McpServers, "", "mcp_servers");
     let tools = server.tool_configuration.unwrap_or_default();
-    uses.add_all("mcp_servers.tool_configuration.", tools.others);
     let is_off = tools.enabled == Some(false);
     request.mcp_servers.push(McpServer {
         name: server.name.unwrap_or_default(),
@@ -131,11 +128,9 @@ fn read_toolset(
     const PATH: &str = "tools.configs.";
     let uses = &mut request.uses;
     let (default, configs) = (default.unwrap_or_default(), configs.unwrap_or_default());
-    uses.add_all("tools.default_config.", default.others);
     let all = default.enabled != Some(false);
     let mut allowed = Vec::new();
     for (name, config) in configs {
-        uses.add_all(PATH, config.others);
         match config.enabled.unwrap_or(all) {
             true => allowed.push(name),
             false if all => uses.add(Feature::McpTerms, PATH, "enabled"),
@@ -152,7 +147,6 @@ fn read_toolset(
 
 pub(super) fn read_choice(choice: Choice, request: &mut Request) {
     let uses = &mut request.uses;
-    uses.add_all("tool_choice.", choice.others);
     uses.add(Feature::ToolChoice, "", "tool_choice");
     if choice.disable_parallel_tool_use == Some(true) {
         uses.add(Feature::ParallelCalls, "tool_choice.", "disable_parallel_tool_use");

@@ -8,7 +8,6 @@ use serde_json::value::RawValue;
 
 use super::part::{Part, Source, ToolResult};
 use crate::feature::Feature;
-use crate::members::{Others, Place};
 use rerouter_base::secret::Secret;
 
 /// OpenAI's limit on the length of `user`, in bytes.
@@ -226,7 +225,7 @@ pub struct UsedFeatures {
 pub struct Use {
     pub feature: Feature,
     /// The path before the name, such as `messages.content.`.
-    path: &'static str,
+    path: Cow<'static, str>,
     name: Cow<'static, str>,
 }
 
@@ -241,17 +240,17 @@ impl UsedFeatures {
     pub fn add(
         &mut self,
         feature: Feature,
-        path: &'static str,
+        path: impl Into<Cow<'static, str>>,
         name: impl Into<Cow<'static, str>>,
     ) {
-        let name = name.into();
+        let (path, name) = (path.into(), name.into());
         let new = Use { feature, path, name };
         if self.seen.contains(&new) {
             return;
         }
         match self.seen.iter().filter(|seen| seen.feature == feature).count() {
             ..NAMED => self.seen.push(new),
-            NAMED => self.seen.push(Use { feature, path: "", name: Cow::Borrowed("more") }),
+            NAMED => self.seen.push(Use { feature, path: "".into(), name: "more".into() }),
             _ => {}
         }
     }
@@ -269,13 +268,6 @@ impl UsedFeatures {
         }
     }
 
-    /// Notes the members of an object that were not read.
-    pub(crate) fn add_all(&mut self, path: &'static str, others: Others) {
-        for (feature, name) in others.names {
-            self.add(feature, path, name);
-        }
-    }
-
     /// Notes another feature in place of `feature`.
     fn replace(&mut self, feature: Feature, other: Feature) {
         let same = self.seen.iter_mut().filter(|seen| seen.feature == feature);
@@ -284,12 +276,6 @@ impl UsedFeatures {
 
     pub fn iter(&self) -> impl Iterator<Item = &Use> {
         self.seen.iter()
-    }
-
-    /// The user's place of a web search.
-    pub(crate) fn read_place(&mut self, place: Place, path: &'static str) -> [Option<String>; 4] {
-        self.add_all(path, place.others);
-        [place.city, place.country, place.region, place.timezone]
     }
 
     /// Notes the feature that this kind of file needs.

@@ -101,9 +101,8 @@ wire_object!(ContentPart, PART, {
 });
 wire_object!(AudioData, &[], { data: String, format: String, });
 pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
-    let mut body: Body = parse(body)?;
-    let mut request = Request::default();
-    request.uses.add_all("", std::mem::take(&mut body.others));
+    let (mut body, uses): (Body, _) = parse(body)?;
+    let mut request = Request { uses, ..Request::default() };
     if let Some(instructions) = body.instructions.take() {
         request.instruct(vec![instructions], "", "instructions");
     }
@@ -159,13 +158,11 @@ fn read_settings(body: Body, request: &mut Request) {
 fn read_output(body: &mut Body, request: &mut Request) {
     let uses = &mut request.uses;
     if let Some(text) = body.text.take() {
-        uses.add_all("text.", text.others);
         uses.add_if(text.verbosity.is_some(), Feature::Verbosity, "text.", "verbosity");
         request.verbosity = text.verbosity;
         request.output = text.format.and_then(|format| read_format(format, uses));
     }
     if let Some(reasoning) = body.reasoning.take() {
-        uses.add_all("reasoning.", reasoning.others);
         let shown = reasoning.summary.or(reasoning.generate_summary).is_some();
         uses.add_if(shown, Feature::ReasoningSummary, "reasoning.", "summary");
         uses.add_if(reasoning.effort.is_some(), Feature::Reasoning, "reasoning.", "effort");
@@ -175,7 +172,6 @@ fn read_output(body: &mut Body, request: &mut Request) {
 }
 
 fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> {
-    uses.add_all("text.format.", format.others);
     match format.kind.as_deref() {
         Some("json_object") => {
             uses.add(Feature::JsonObject, "text.", "format");
@@ -200,7 +196,6 @@ fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> 
 
 fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> {
     let uses = &mut request.uses;
-    uses.add_all("input.", item.others);
     let kind = item.kind.unwrap_or_default();
     let named = (item.namespace.unwrap_or_default(), item.name.unwrap_or_default());
     let name = || full_name(&named.0, &named.1);
@@ -245,11 +240,7 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
         "reasoning" => {
             uses.add(Feature::Thinking, "input.", kind);
             let summary = item.summary.unwrap_or_default();
-            let mut texts = Vec::new();
-            for part in summary {
-                uses.add_all("input.summary.", part.others);
-                texts.extend(part.text);
-            }
+            let texts: Vec<String> = summary.into_iter().filter_map(|part| part.text).collect();
             let seal = item.encrypted_content.map(|sealed| {
                 Seal::from_text(&sealed).unwrap_or_else(|| Seal {
                     dialect: "responses",
@@ -304,7 +295,6 @@ fn read_content(
 }
 
 fn read_part(part: ContentPart, path: &'static str, uses: &mut UsedFeatures) -> Option<Part> {
-    uses.add_all(path, part.others);
     let kind = part.kind.unwrap_or_default();
     match (kind.as_str(), part.image_url, part.file_data.or(part.file_url)) {
         ("input_text" | "output_text" | "text", ..) => part.text.map(Part::Text),
@@ -328,7 +318,6 @@ fn read_part(part: ContentPart, path: &'static str, uses: &mut UsedFeatures) -> 
         }
         ("input_audio", ..) => {
             let audio = part.input_audio?;
-            uses.add_all("input.content.input_audio.", audio.others);
             uses.add(Feature::Audio, path, "input_audio");
             let format = audio.format.unwrap_or_default();
             Some(Part::Audio { data: Base64(audio.data?), format })

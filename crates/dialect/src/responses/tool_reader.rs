@@ -4,11 +4,9 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::feature::Feature;
-use crate::members::{Place, Table, WordOr, wire_object};
+use crate::members::{Place, Table, WordOr, read, wire_object};
 use crate::neutral::json_text::JsonPresence;
-use crate::neutral::request::{
-    McpServer, Request, Tool, ToolChoice, UsedFeatures, WebSearch, full_name,
-};
+use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch, full_name};
 use crate::neutral::text_tool;
 use rerouter_base::secret::Secret;
 
@@ -58,15 +56,13 @@ wire_object!(Choice, &[], {
 
 impl Choice {
     /// The name that the tool has in other dialects.
-    fn tool_name(&mut self, path: &'static str, uses: &mut UsedFeatures) -> Option<String> {
-        uses.add_all(path, std::mem::take(&mut self.others));
+    fn tool_name(&self) -> Option<String> {
         Some(full_name(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref()?))
     }
 }
 
 pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
     let uses = &mut request.uses;
-    uses.add_all("tools.", std::mem::take(&mut tool.others));
     let kind = tool.kind.take().unwrap_or_default();
     match kind.as_str() {
         "function" => {
@@ -81,10 +77,8 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             });
         }
         "code_interpreter" => {
-            match tool.container {
-                Some(WordOr::Word(_)) => uses.add(Feature::StoredState, "tools.", "container"),
-                Some(WordOr::Object(new)) => uses.add_all("tools.container.", new.others),
-                None => {}
+            if let Some(WordOr::Word(_)) = tool.container {
+                uses.add(Feature::StoredState, "tools.", "container");
             }
             uses.add(Feature::CodeExecution, "tools.", kind);
             request.code_execution = true;
@@ -92,7 +86,6 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
         "custom" => {
             uses.add(Feature::CustomTools, "tools.", kind);
             let format = tool.format.unwrap_or_default();
-            uses.add_all("tools.format.", format.others);
             let name = tool.name.unwrap_or_default();
             request.tools.push(text_tool::function(name, tool.description, format.definition));
         }
@@ -105,7 +98,6 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
         _ if kind.starts_with("web_search") => {
             uses.add(Feature::WebSearch, "tools.", kind);
             let filters = tool.filters.unwrap_or_default();
-            uses.add_all("tools.filters.", filters.others);
             let allowed_domains = filters.allowed_domains.unwrap_or_default();
             if !allowed_domains.is_empty() {
                 uses.add(Feature::WebSearchAllowed, "tools.filters.", "allowed_domains");
@@ -120,7 +112,7 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             request.web_search = Some(WebSearch {
                 allowed_domains,
                 blocked_domains: Vec::new(),
-                place: place.map(|place| uses.read_place(place, "tools.user_location.")),
+                place: place.map(Place::parts),
                 context_size: tool.search_context_size,
             });
         }
@@ -175,9 +167,9 @@ fn read_allowed(written: &RawValue) -> Result<Option<Vec<String>>, ()> {
     if let Ok(names) = serde_json::from_str(written.get()) {
         return Ok(Some(names));
     }
-    match serde_json::from_str::<ToolFilter>(written.get()) {
-        Ok(ToolFilter { tool_names, read_only: None, others }) if others.names.is_empty() => {
-            Ok(tool_names)
+    match read::<ToolFilter>(written.get().as_bytes()) {
+        Ok((filter, unknown)) if filter.read_only.is_none() && unknown.iter().next().is_none() => {
+            Ok(filter.tool_names)
         }
         _ => Err(()),
     }
@@ -189,24 +181,22 @@ pub(super) fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
         "required" => ToolChoice::Any,
         _ => ToolChoice::Auto,
     };
-    let uses = &mut request.uses;
     let choice = match choice {
         WordOr::Word(word) => of_word(&word),
-        WordOr::Object(mut choice) => {
-            let name = choice.tool_name("tool_choice.", uses);
-            match (choice.kind.as_deref(), name) {
-                (Some("function" | "custom"), Some(name)) => ToolChoice::Named(name),
-                (Some("allowed_tools"), _) => {
-                    uses.add(Feature::AllowedTools, "", "tool_choice");
-                    let tools = choice.tools.unwrap_or_default().into_iter();
-                    let name = |mut tool: Choice| tool.tool_name("tool_choice.tools.", uses);
-                    let names: Vec<String> = tools.filter_map(name).collect();
-                    request.allow(&names);
-                    of_word(&choice.mode.unwrap_or_default())
-                }
-                _ => return uses.add(Feature::ServerTools, "", "tool_choice"),
+        WordOr::Object(choice) => match (choice.kind.as_deref(), choice.tool_name()) {
+            (Some("function" | "custom"), Some(name)) => ToolChoice::Named(name),
+            (Some("allowed_tools"), _) => {
+                request.uses.add(Feature::AllowedTools, "", "tool_choice");
+                let tools = choice.tools.unwrap_or_default();
+                let names: Vec<String> = tools.iter().filter_map(Choice::tool_name).collect();
+                request.allow(&names);
+                of_word(&choice.mode.unwrap_or_default())
             }
-        }
+            _ => {
+                request.uses.add(Feature::ServerTools, "", "tool_choice");
+                return;
+            }
+        },
     };
     request.uses.add(Feature::ToolChoice, "", "tool_choice");
     request.tool_choice = Some(choice);
