@@ -394,6 +394,14 @@ fn marks_of_the_cache_stay_where_they_were() {
     let chat = translate(Dialect::Chat, Dialect::Responses, &body).unwrap();
     let names = ["messages.content.cache_control", "messages.cache_control", "tools.cache_control"];
     assert_eq!(chat.dropped, names);
+    // Text of the system between turns is moved, and would end the cache elsewhere.
+    let later = body.replacen(
+        "\"role\":\"assistant\"",
+        "\"role\":\"system\",\"cache_control\":{\"type\":\"x\"}",
+        1,
+    );
+    let later = translate(Dialect::Chat, Dialect::Messages, &later).unwrap();
+    assert_eq!(later.dropped, ["messages.cache_control"]);
 }
 
 #[test]

@@ -226,7 +226,9 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     // The index of the first part among the parts of its turn.
     let mut first = 0;
     match message.role.as_deref() {
-        Some("system" | "developer") => return instruct(content, marks, request),
+        Some("system" | "developer") => {
+            instruct(content, std::mem::take(&mut marks), request);
+        }
         Some("user") => request.say(Speaker::User, content, false),
         Some("assistant") => {
             content.extend(message.refusal.map(Part::Refusal));
@@ -283,19 +285,17 @@ fn read_content(
     (read, marks)
 }
 
-/// Adds system text. Only texts before the first turn can be marked for the cache.
-fn instruct(
-    content: Vec<Part>,
-    marks: Marks,
-    request: &mut Request,
-) -> Result<(), MalformedRequest> {
+/// Adds system text. Text between turns is moved, so its marks of the cache are left out.
+fn instruct(content: Vec<Part>, marks: Marks, request: &mut Request) {
     let before = request.system.len();
-    let is_first = request.turns.is_empty();
+    if request.turns.is_empty() {
+        let place = |(text, mark)| (CachePlace::System(before + text), mark);
+        request.cache_marks.extend(marks.into_iter().map(place));
+    } else if !marks.is_empty() {
+        request.uses.add(Feature::Hints, "messages.", "cache_control");
+    }
     let texts = content.into_iter().filter_map(Part::into_text);
     request.instruct(texts.collect(), "messages.", "role");
-    let place = |(text, mark)| (CachePlace::System(before + text), mark);
-    request.cache_marks.extend(marks.into_iter().filter(|_| is_first).map(place));
-    Ok(())
 }
 
 fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {

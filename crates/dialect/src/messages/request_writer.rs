@@ -302,7 +302,10 @@ fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<S
             if let Some(schema) = schema {
                 config.object("format", |format| {
                     format.value("type", "json_schema");
-                    format.option("schema", &schema::closed(schema));
+                    match schema::closed(schema) {
+                        Some(closed) => format.value("schema", &closed),
+                        None => format.value("schema", schema),
+                    }
                 });
             }
         });

@@ -28,7 +28,9 @@ fn a_schema_without_a_type_gets_one_and_keeps_the_rest() {
         assert_eq!(input, schema);
     }
     assert_eq!(written("{}").1, json!({"type": "object"}));
-    assert_eq!(written("true").1, json!({"type": "object", "properties": {}}));
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(100), "}".repeat(100));
+    let deepest = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+    assert!(written(&deep).1["a"]["a"].is_object() && closed(&raw(&deepest)).is_none());
 }
 
 #[test]
@@ -52,8 +54,6 @@ fn each_object_of_an_output_is_closed() {
         "additionalProperties":true},"enum":{"anyOf":[{"type":"object"},{"const":{"type":"object"}}]}},
         "$defs":{"x":{"type":"array","items":{"type":"object","properties":{}}}}}"#;
     let made = closed(&raw(schema)).unwrap();
-    assert!(made.get().contains("1.50e3"), "{made}");
-    let made: Value = serde_json::from_str(made.get()).unwrap();
     let expected = json!({
         "type": "object",
         "properties": {
@@ -72,6 +72,4 @@ fn each_object_of_an_output_is_closed() {
         "additionalProperties": false,
     });
     assert_eq!(made, expected);
-    let deep = format!("{}1{}", r#"{"items":"#.repeat(9999), "}".repeat(9999));
-    assert_eq!(closed(&raw(&deep)).unwrap().get(), deep);
 }

@@ -245,10 +245,8 @@ impl UsedFeatures {
     ) {
         let (path, name) = (path.into(), name.into());
         let new = Use { feature, path, name };
-        if self.seen.contains(&new) {
-            return;
-        }
         match self.seen.iter().filter(|seen| seen.feature == feature).count() {
+            ..=NAMED if self.seen.contains(&new) => {}
             ..NAMED => self.seen.push(new),
             NAMED => self.seen.push(Use { feature, path: "".into(), name: "more".into() }),
             _ => {}
