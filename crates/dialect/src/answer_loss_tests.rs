@@ -254,3 +254,30 @@ fn a_client_of_chat_gets_seals_of_thinking() {
         "{out}"
     );
 }
+
+#[test]
+fn calls_of_tools_in_namespaces_have_both_names_again() {
+    let namespaced = vec![("agents__spawn".to_owned(), ["agents".to_owned(), "spawn".to_owned()])];
+    let context = AnswerContext { namespaced, ..context() };
+    let answer = message(
+        json!([
+            { "type": "tool_use", "id": "a", "name": "agents__spawn", "input": {} },
+            { "type": "tool_use", "id": "b", "name": "plain", "input": {} },
+        ]),
+        &json!({ "stop_reason": "tool_use" }),
+    );
+    let body = answer.to_string();
+    let made = translate_answer(Messages, Responses, body.as_bytes(), &context).unwrap();
+    let response: Value = serde_json::from_slice(&made.body).unwrap();
+    let (first, second) = (&response["output"][0], &response["output"][1]);
+    assert_eq!((&first["name"], &first["namespace"]), (&json!("spawn"), &json!("agents")));
+    assert_eq!((&second["name"], second.get("namespace")), (&json!("plain"), None));
+    let blocks = answer["content"].as_array().unwrap();
+    let events = message_events(blocks, &json!({ "stop_reason": "tool_use" }));
+    let events: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let (mut translator, mut out) = (StreamTranslator::new(Messages, Responses, context), vec![]);
+    translator.feed(events.as_bytes(), &mut out);
+    let out = String::from_utf8(out).unwrap();
+    // The item as it begins, at the end of its arguments, as it ends, and in the whole response.
+    assert_eq!(out.matches("\"name\":\"spawn\",\"namespace\":\"agents\"").count(), 4, "{out}");
+}

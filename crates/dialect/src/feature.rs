@@ -67,7 +67,7 @@ macro_rules! features {
 features! {
     Text "text" C C C C ""
     SystemText "system and developer text" C C C C
-        "several texts become one `instructions` in responses"
+        "several texts become one `instructions` in responses; without any turn they are the user's"
     LaterSystemText "system text between turns" C C C C
         "moved in front of the conversation in messages and Gemini"
     Images "images, as data or by URL" C C C C ""
@@ -79,8 +79,11 @@ features! {
     Audio "audio input" C R R C ""
     SearchResults "search results" C C C C "as text, with title and source"
     OtherContent "other kinds of content" R R R R "video, documents with images inside"
-    Tools "function tools" C C C C "JSON Schema keeps its text"
+    Tools "function tools" C C C C
+        "JSON Schema keeps its text; in messages `anyOf` at its top goes into the description"
     StrictTools "`strict` of a tool" C C C D ""
+    Prefill "the beginning of the answer" R C R R
+        "a last turn of the assistant in messages: other models begin anew, newer Claude refuses it"
     ToolCalls "tool calls, also parallel ones" C C C C
         "arguments that are no JSON object become `{\"arguments\": TEXT}` where an object is needed"
     ToolResults "tool results" C C C C ""
@@ -93,8 +96,12 @@ features! {
     ClientTools "Anthropic's bash, text editor and memory" C C C C "as function tools"
     CustomTools "tools that take free text" C C C C
         "as functions with one argument, `input`; a grammar goes into the description"
+    Namespaces "tools in namespaces" C C C C
+        "as functions with both names: `NAMESPACE__NAME`, of which the last 64 characters count"
     DeferredTools "tools that load later, tool search" D D D D "all tools are there from the start"
     WebSearch "web search" C C C C "`web_search_options` in chat, `googleSearch` in Gemini"
+    OfferedSearch "web search beside function tools" D C C D
+        "models that search in chat take no functions, and Gemini refuses both together"
     WebSearchAllowed "web search: allowed domains" R C C R ""
     WebSearchBlocked "web search: blocked domains" R C R R ""
     WebSearchPlace "web search: the user's place" C C C D ""
@@ -113,8 +120,11 @@ features! {
     Thinking "thinking that is sent back" D D D D "carried to the dialect that sealed it"
     Reasoning "effort or budget of reasoning" C C C C "see [reasoning](#reasoning)"
     ReasoningSummary "whether reasoning is shown" D C C C ""
+    CacheControl "`cache_control`" D C D D
+        "on parts, messages and tools, as routers have it in chat"
     JsonObject "JSON output without a schema" C D C C "the prompt has to ask for JSON anyway"
-    JsonSchema "output by a JSON schema" C C C C ""
+    JsonSchema "output by a JSON schema" C C C C
+        "in messages objects that say no `additionalProperties` get `false`, which it needs"
     Verbosity "`verbosity`" C D C D ""
     MaxTokens "the limit of tokens" C C C C "messages needs one: 8192, if the client gives none"
     Stop "stop sequences" C C R C ""
@@ -126,10 +136,11 @@ features! {
     Penalties "presence and frequency penalty" C D D C ""
     User "the end user's id" C C C D "`metadata.user_id` in messages"
     Stream "streams" C C C C "in the path for Gemini"
-    SeveralAnswers "`n` over 1" R R R R ""
+    SeveralAnswers "`n` over 1" R R R R "an answer is translated alone"
     Logprobs "log probabilities" R R R R ""
     LogitBias "`logit_bias`" R R R R ""
     AudioOutput "audio output" R R R R ""
+    ImageOutput "images as output" R R R R ""
     Functions "`functions`, the old form of tools" R R R R ""
     StoredState "state that a provider stores" R R R R
         "`previous_response_id`, `conversation`, `prompt`, `container`, references to items"
@@ -139,6 +150,6 @@ features! {
     Citations "citations of documents" R R R R ""
     Region "where inference runs" R R R R "`inference_geo`"
     Hints "hints that do not change the answer" D D D D
-        "`store`, `metadata`, `service_tier`, `cache_control` and the like"
+        "`store`, `metadata`, `service_tier` and the like"
     Unlisted "members that this table does not know" D D D D ""
 }

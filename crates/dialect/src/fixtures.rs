@@ -124,6 +124,13 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
                 json!([{"type": "image", "source": {"type": "file", "file_id": "file-1"}}]),
             ),
             says(R, "user", json!([{"type": "input_image", "file_id": "file-1"}])),
+            uses(
+                R,
+                json!({
+                    "type": "code_interpreter",
+                    "container": {"type": "auto", "file_ids": ["file-1"]},
+                }),
+            ),
         ],
         Feature::Audio => vec![says(
             C,
@@ -159,6 +166,7 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             uses(M, json!({"name": "f", "input_schema": {"type": "object"}, "strict": true})),
             uses(R, json!({"type": "function", "name": "f", "strict": true})),
         ],
+        Feature::Prefill => vec![says(M, "assistant", json!("{"))],
         Feature::ToolCalls => vec![
             (
                 C,
@@ -284,6 +292,19 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             .to_vec(),
         Feature::CustomTools => vec![
             uses(C, json!({"type": "custom", "custom": {"name": "f"}})),
+            uses(
+                C,
+                json!({
+                    "type": "custom",
+                    "custom": {
+                        "name": "f",
+                        "format": {
+                            "type": "grammar",
+                            "grammar": {"syntax": "lark", "definition": "start: /a/"},
+                        },
+                    },
+                }),
+            ),
             uses(R, json!({"type": "custom", "name": "f"})),
             uses(
                 R,
@@ -294,6 +315,10 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             ),
             items(json!({"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"})),
         ],
+        Feature::Namespaces => {
+            let tools = json!([{"type": "function", "name": "f"}]);
+            vec![uses(R, json!({"type": "namespace", "name": "n", "tools": tools}))]
+        }
         Feature::DeferredTools => vec![
             uses(
                 M,
@@ -306,6 +331,27 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             uses(C, json!({"type": "openrouter:web_search"})),
             uses(M, json!({"type": "web_search_20250305", "name": "web_search"})),
             uses(R, json!({"type": "web_search_preview"})),
+        ],
+        Feature::OfferedSearch => vec![
+            (
+                C,
+                json!({
+                    "tools": [
+                        {"type": "function", "function": {"name": "f"}},
+                        {"type": "openrouter:web_search"},
+                    ],
+                }),
+            ),
+            (
+                M,
+                json!({
+                    "tools": [
+                        {"name": "f", "input_schema": {"type": "object"}},
+                        {"type": "web_search_20250305", "name": "web_search"},
+                    ],
+                }),
+            ),
+            (R, json!({"tools": [{"type": "function", "name": "f"}, {"type": "web_search"}]})),
         ],
         Feature::WebSearchAllowed => vec![
             uses(
@@ -472,11 +518,37 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
         ],
         Feature::Reasoning => vec![
             (C, json!({"reasoning_effort": "low"})),
+            (C, json!({"reasoning": {"effort": "low"}})),
+            (C, json!({"reasoning": {"max_tokens": 2000}})),
+            (C, json!({"reasoning": {"enabled": false}})),
+            (C, json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})),
+            (C, json!({"thinking": {"type": "disabled"}})),
             (M, json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})),
+            (M, json!({"thinking": {"type": "disabled"}})),
             (R, json!({"reasoning": {"effort": "low"}})),
         ],
         Feature::ReasoningSummary => {
-            vec![(R, json!({"reasoning": {"effort": "low", "summary": "auto"}}))]
+            vec![
+                (R, json!({"reasoning": {"effort": "low", "summary": "auto"}})),
+                (C, json!({"reasoning": {"effort": "low", "exclude": true}})),
+            ]
+        }
+        Feature::CacheControl => {
+            let mark = json!({"type": "ephemeral"});
+            let part = json!([{"type": "text", "text": "hi", "cache_control": mark}]);
+            let function = json!({"name": "f", "cache_control": mark});
+            vec![
+                says(C, "user", part.clone()),
+                (
+                    C,
+                    json!({
+                        "messages": [{"role": "user", "content": "hi", "cache_control": mark}],
+                    }),
+                ),
+                uses(C, json!({"type": "function", "function": function})),
+                says(M, "user", part),
+                (M, json!({"cache_control": mark})),
+            ]
         }
         Feature::JsonObject => vec![
             (C, json!({"response_format": {"type": "json_object"}})),
@@ -561,6 +633,7 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             (C, json!({"modalities": ["text", "audio"]})),
             (C, json!({"audio": {"voice": "v"}})),
         ],
+        Feature::ImageOutput => vec![(C, json!({"modalities": ["image", "text"]}))],
         Feature::Functions => vec![(C, json!({"functions": [{"name": "f"}]}))],
         Feature::StoredState => vec![
             (M, json!({"container": "c"})),

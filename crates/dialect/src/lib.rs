@@ -99,6 +99,8 @@ pub mod recorded;
 #[cfg(test)]
 mod recorded_tests;
 #[cfg(test)]
+mod request_foreign_tests;
+#[cfg(test)]
 mod request_round_trip_tests;
 #[cfg(test)]
 mod request_translation_tests;

@@ -1,6 +1,7 @@
 //! Reads JSON objects of a dialect: the values of known members, and the names of all others.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -8,35 +9,35 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::feature::Feature;
+use super::neutral::request::UsedFeatures;
 use super::neutral::size;
 
 /// Members whose values no reader needs, with the features that they belong to.
 pub(super) type Table = &'static [(&'static str, Feature)];
 
-/// Limit on noted names per object that are in no table. The last noted name is `more`.
-const UNLISTED: usize = 16;
-
-/// Members of an object that have no field in its struct.
-#[derive(Debug, Default)]
-pub(super) struct Others {
-    pub(super) names: Vec<(Feature, Cow<'static, str>)>,
-    unlisted: usize,
+thread_local! {
+    /// The path of the object that is being read, and the members without a field so far.
+    static NOTED: RefCell<(String, UsedFeatures)> = RefCell::default();
 }
 
-impl Others {
-    pub(super) fn add(&mut self, table: Table, name: &str) {
-        if let Some((name, feature)) = table.iter().find(|(known, _)| *known == name) {
-            if !self.names.iter().any(|(_, seen)| seen == name) {
-                self.names.push((*feature, Cow::Borrowed(name)));
-            }
-        } else {
-            self.unlisted += 1;
-            if self.unlisted <= UNLISTED {
-                let name = if self.unlisted == UNLISTED { "more" } else { name };
-                self.names.push((Feature::Unlisted, Cow::Owned(name.to_owned())));
-            }
-        }
-    }
+/// Notes a member without a field.
+pub(super) fn note(table: Table, name: &str) {
+    let known = table.iter().find(|(known, _)| *known == name);
+    let feature = known.map_or(Feature::Unlisted, |(_, feature)| *feature);
+    NOTED.with_borrow_mut(|(path, uses)| uses.add(feature, path.clone(), name.to_owned()));
+}
+
+/// Reads the value of a member. What its objects note has the member in the path.
+pub(super) fn within<T>(member: &str, read: impl FnOnce() -> T) -> T {
+    let outer = NOTED.with_borrow_mut(|(path, _)| {
+        let outer = path.len();
+        path.push_str(member);
+        path.push('.');
+        outer
+    });
+    let value = read();
+    NOTED.with_borrow_mut(|(path, _)| path.truncate(outer));
+    value
 }
 
 /// A member's name; borrowed, unless it has escapes.
@@ -73,12 +74,18 @@ impl MalformedRequest {
     pub(super) const TOO_LARGE: &str = "the body has too many objects and lists";
 }
 
-/// Parses a body. The error quotes no value of the body.
-pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, MalformedRequest> {
+/// Parses a body, and notes the members of its objects that have no field. The error quotes no value
+/// of the body.
+pub(super) fn read<'a, T: Deserialize<'a>>(
+    body: &'a [u8],
+) -> Result<(T, UsedFeatures), MalformedRequest> {
     if size::is_too_large(body) {
         return Err(MalformedRequest(MalformedRequest::TOO_LARGE.to_owned()));
     }
-    serde_json::from_slice(body).map_err(|error| {
+    NOTED.take();
+    let read = serde_json::from_slice(body);
+    let (_, noted) = NOTED.take();
+    read.map(|read| (read, noted)).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let text = error.to_string();
         let member = text.split(" at line ").next().filter(|member| !member.contains(' '));
@@ -88,7 +95,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malforme
 
 /// Declares a struct for an object, with fields `name: type` or `name: type = "member"`. Each field
 /// is an `Option`, and `null` counts as absent. Of repeated members the last wins. Names of other
-/// members go to `others`, unless their value is `null`, `false` or empty.
+/// members are noted, unless their value is `null`, `false` or empty.
 macro_rules! wire_object {
     ($(#[$meta:meta])* $name:ident, $table:expr, {
         $($field:ident: $type:ty $(= $member:literal)?,)*
@@ -97,7 +104,6 @@ macro_rules! wire_object {
         #[derive(Default)]
         pub(super) struct $name {
             $(pub(super) $field: Option<$type>,)*
-            pub(super) others: $crate::members::Others,
         }
 
         impl<'de> serde::Deserialize<'de> for $name {
@@ -117,14 +123,15 @@ macro_rules! wire_object {
                         let mut read = $name::default();
                         while let Some($crate::members::WireName(name)) = map.next_key()? {
                             $(if name == wire_object!(@ $field $($member)?) {
-                                read.$field = map.next_value().map_err(|_| {
-                                    serde::de::Error::custom(wire_object!(@ $field $($member)?))
-                                })?;
+                                let member = wire_object!(@ $field $($member)?);
+                                let value = $crate::members::within(member, || map.next_value());
+                                let fail = |_| serde::de::Error::custom(member);
+                                read.$field = value.map_err(fail)?;
                                 continue;
                             })*
                             let value: $crate::neutral::json_text::JsonPresence = map.next_value()?;
                             if value.0 {
-                                read.others.add($table, &name);
+                                $crate::members::note($table, &name);
                             }
                         }
                         Ok(read)

@@ -72,7 +72,7 @@ fn tools() -> impl Strategy<Value = (Vec<Tool>, Option<ToolChoice>, Option<bool>
     let tool =
         (text(), proptest::option::of(text()), any::<bool>()).prop_map(|(name, says, strict)| {
             let parameters = RawValue::from_string(r#"{ "type" : "object" }"#.to_owned()).ok();
-            Tool { name, description: says, parameters, strict: Some(strict), free_text: false }
+            Tool { name, description: says, parameters, strict: Some(strict), ..Tool::default() }
         });
     let choice = prop_oneof![
         Just(ToolChoice::Auto),
@@ -106,17 +106,20 @@ fn request(first: Dialect, second: Dialect) -> impl Strategy<Value = Request> {
                 frequency_penalty: share.filter(|_| carried(Feature::Penalties)),
             };
             let shown = carried(Feature::ReasoningSummary).then_some(true);
+            let asks = Turn { speaker: Speaker::User, content: vec![Part::Text(word.clone())] };
             let schema = || OutputFormat::Schema {
                 name: (![first, second].contains(&Dialect::Messages)).then(|| word.clone()),
                 description: None,
-                schema: to_raw_value(&json!({"type": "object"})).unwrap(),
+                schema: to_raw_value(&json!({"type": "object", "additionalProperties": false}))
+                    .unwrap(),
                 strict: None,
             };
             Request {
                 model: "m".to_owned(),
                 stream,
                 system: system.into_iter().collect(),
-                turns: turns.into_iter().flatten().collect(),
+                // A last turn of the assistant would be the beginning of the answer.
+                turns: turns.into_iter().flatten().chain([asks]).collect(),
                 tools,
                 tool_choice,
                 parallel_tool_calls,

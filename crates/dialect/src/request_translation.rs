@@ -34,12 +34,16 @@ pub struct TranslationRefusal {
 /// Reads a request. Fails if the body does not have the shape of its dialect, or if the dialect has
 /// no clients.
 pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRequest> {
-    match source {
-        Dialect::Chat => chat::request_reader::read(body),
-        Dialect::Messages => messages::request_reader::read(body),
-        Dialect::Responses => responses::request_reader::read(body),
-        Dialect::Gemini | Dialect::Embeddings => Err(MalformedRequest("the dialect".to_owned())),
-    }
+    let mut request = match source {
+        Dialect::Chat => chat::request_reader::read(body)?,
+        Dialect::Messages => messages::request_reader::read(body)?,
+        Dialect::Responses => responses::request_reader::read(body)?,
+        Dialect::Gemini | Dialect::Embeddings => {
+            return Err(MalformedRequest("the dialect".to_owned()));
+        }
+    };
+    request.conclude(source == Dialect::Messages);
+    Ok(request)
 }
 
 /// The first feature of the request that the target refuses; `None` if the request can be

@@ -18,13 +18,13 @@ use super::request_translation::{
 const CLIENTS: [Dialect; 3] = [Dialect::Chat, Dialect::Messages, Dialect::Responses];
 
 #[derive(Deserialize)]
-struct Recorded {
-    id: String,
+pub(super) struct Recorded {
+    pub(super) id: String,
     kind: String,
-    request: Box<RawValue>,
+    pub(super) request: Box<RawValue>,
 }
 
-fn recorded() -> Vec<(Dialect, Recorded)> {
+pub(super) fn recorded() -> Vec<(Dialect, Recorded)> {
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
     let text: String = CLIENTS
         .map(|client| format!("recorded_{}.jsonl", client.name()))
@@ -51,7 +51,7 @@ fn value(translated: &Translated) -> Value {
     serde_json::from_slice(&translated.body).unwrap()
 }
 
-fn others(source: Dialect) -> impl Iterator<Item = Dialect> {
+pub(super) fn others(source: Dialect) -> impl Iterator<Item = Dialect> {
     Dialect::TRANSLATED.into_iter().filter(move |target| *target != source)
 }
 
@@ -261,5 +261,152 @@ fn urls_with_data_are_read() {
     assert_eq!(text, Source::Text("hä".to_owned()));
     for url in ["data:text/plain,x", "data:", "https://e.example/data:,;base64,"] {
         assert_eq!(Source::of_file(url.to_owned()), Source::Url(url.to_owned()));
+    }
+}
+
+#[test]
+fn tools_in_namespaces_are_functions_with_both_names() {
+    let function = |name: &str| json!({"type": "function", "name": name, "description": "does"});
+    let long = "n".repeat(70);
+    let body = json!({
+        "model": "m",
+        "input": [
+            {"role": "user", "content": "hi"},
+            {"type": "function_call", "call_id": "c", "namespace": "agents", "name": "spawn",
+                "arguments": "{}"},
+        ],
+        "tools": [
+            function("plain"),
+            {"type": "namespace", "name": "agents", "description": "Other agents.",
+                "tools": [function("spawn"), {"type": "custom", "name": "wait"}]},
+            {"type": "namespace", "name": long, "tools": [function("f")]},
+        ],
+        "tool_choice": {"type": "function", "namespace": "agents", "name": "spawn"},
+    });
+    let request = read_request(Dialect::Responses, body.to_string().as_bytes()).unwrap();
+    let namespaced = request.tools.iter().filter_map(|tool| tool.namespaced.clone());
+    let expected = [["agents", "spawn"], ["agents", "wait"], [long.as_str(), "f"]];
+    assert_eq!(namespaced.collect::<Vec<_>>(), expected);
+    let chat = write_request(&request, Dialect::Chat).unwrap();
+    assert!(chat.dropped.is_empty(), "{:?}", chat.dropped);
+    let chat = value(&chat);
+    let at = |pointer: &str| chat.pointer(pointer).unwrap().clone();
+    assert_eq!(at("/tools/1/function/description"), "agents: Other agents.\n\ndoes");
+    let written: Vec<Value> =
+        (0..4).map(|at| chat["tools"][at]["function"]["name"].clone()).collect();
+    let cut = format!("{}__f", "n".repeat(61));
+    assert_eq!(written, ["plain", "agents__spawn", "agents__wait", &cut]);
+    assert_eq!(at("/tool_choice/function/name"), "agents__spawn");
+    assert_eq!(at("/messages/1/tool_calls/0/function/name"), "agents__spawn");
+}
+
+#[test]
+fn a_search_is_dropped_only_where_the_model_has_other_tools() {
+    let body = |tools: Value, choice: Value| {
+        json!({
+            "model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
+            "tools": tools, "tool_choice": choice,
+        })
+        .to_string()
+    };
+    let search = json!({"type": "web_search_20250305", "name": "web_search"});
+    let function = json!({"name": "f", "input_schema": {"type": "object"}});
+    let forced = json!({"type": "tool", "name": "web_search"});
+    let alone = body(json!([search]), forced.clone());
+    let alone = translate(Dialect::Messages, Dialect::Chat, &alone).unwrap();
+    assert_eq!((&value(&alone)["web_search_options"], alone.dropped.len()), (&json!({}), 0));
+    let offered = body(json!([search, function]), json!({"type": "auto"}));
+    for (target, keeps) in
+        [(Dialect::Chat, false), (Dialect::Gemini, false), (Dialect::Responses, true)]
+    {
+        let offered = translate(Dialect::Messages, target, &offered).unwrap();
+        let text = value(&offered).to_string();
+        assert_eq!(text.contains("web_search") || text.contains("googleSearch"), keeps, "{text}");
+        assert_eq!(offered.dropped.is_empty(), keeps);
+    }
+    let chosen = body(json!([search, function]), forced);
+    for target in others(Dialect::Messages) {
+        let refused = translate(Dialect::Messages, target, &chosen).unwrap_err();
+        assert_eq!(refused.member, "tool_choice.name");
+    }
+}
+
+#[test]
+fn thinking_that_is_disabled_is_said_to_the_provider() {
+    let body = json!({
+        "model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}],
+        "thinking": {"type": "disabled"}, "output_config": {"effort": "high"},
+    });
+    for (target, pointer, said) in [
+        (Dialect::Chat, "/reasoning_effort", json!("none")),
+        (Dialect::Responses, "/reasoning", json!({"effort": "none"})),
+        (Dialect::Gemini, "/generationConfig/thinkingConfig", json!({"thinkingBudget": 0})),
+    ] {
+        let translated = translate(Dialect::Messages, target, &body.to_string()).unwrap();
+        assert_eq!(value(&translated).pointer(pointer), Some(&said));
+        assert_eq!(translated.dropped, ["output_config.effort"]);
+    }
+}
+
+#[test]
+fn marks_of_the_cache_stay_where_they_were() {
+    let mark = json!({"type": "ephemeral", "ttl": "1h"});
+    let text = |text: &str, is_marked: bool| match is_marked {
+        true => json!({"type": "text", "text": text, "cache_control": mark}),
+        false => json!({"type": "text", "text": text}),
+    };
+    let call = json!({
+        "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"},
+    });
+    let body = json!({
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "one"},
+            {"role": "system", "content": [text("two", true), text("three", false)]},
+            {"role": "user", "content": [text("a", false), text("b", true), text("c", false)]},
+            {"role": "user", "content": "d", "cache_control": mark},
+            {"role": "assistant", "content": null, "tool_calls": [call, call]},
+            {"role": "tool", "tool_call_id": "c", "content": "x"},
+            {"role": "tool", "tool_call_id": "c", "content": [text("y", true)]},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f"}, "cache_control": mark}],
+    });
+    let body = body.to_string();
+    let translated = translate(Dialect::Chat, Dialect::Messages, &body).unwrap();
+    assert!(translated.dropped.is_empty());
+    let sent = value(&translated);
+    assert_eq!(
+        sent["system"],
+        json!([text("one", false), text("two", true), text("three", false)])
+    );
+    let user = json!([text("a", false), text("b", true), text("c", false), text("d", true)]);
+    assert_eq!(sent["messages"][0]["content"], user);
+    let results = &sent["messages"][2]["content"];
+    assert_eq!((results[0].get("cache_control"), &results[1]["cache_control"]), (None, &mark));
+    assert_eq!(sent["tools"][0]["cache_control"], mark);
+    let chat = translate(Dialect::Chat, Dialect::Responses, &body).unwrap();
+    let names = ["messages.content.cache_control", "messages.cache_control", "tools.cache_control"];
+    assert_eq!(chat.dropped, names);
+    // Text of the system between turns is moved, and would end the cache elsewhere.
+    let later = body.replacen(
+        "\"role\":\"assistant\"",
+        "\"role\":\"system\",\"cache_control\":{\"type\":\"x\"}",
+        1,
+    );
+    let later = translate(Dialect::Chat, Dialect::Messages, &later).unwrap();
+    assert_eq!(later.dropped, ["messages.cache_control"]);
+}
+
+#[test]
+fn system_text_alone_is_what_the_user_says() {
+    let body = json!({"model": "m", "messages": [{"role": "system", "content": "Say hi."}]});
+    for (target, pointer, turn) in [
+        (Dialect::Messages, "/messages/0", "user"),
+        (Dialect::Responses, "/input/0", "user"),
+        (Dialect::Gemini, "/contents/0", "user"),
+    ] {
+        let sent = value(&translate(Dialect::Chat, target, &body.to_string()).unwrap());
+        assert_eq!(sent.pointer(pointer).unwrap()["role"], turn);
+        assert_eq!(sent.to_string().matches("Say hi.").count(), 1);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Dialect;
 use super::agent::AgentRules;
-use super::neutral::answer::{Answer, Failure};
+use super::neutral::answer::{Answer, AnswerContext, Failure};
 use super::neutral::event::{Each, ReadEvents, Unreadable, WriteEvents};
 use super::neutral::request::Request;
 use super::request::model_request::RequestRules;
@@ -36,8 +36,8 @@ pub(super) struct DialectRow {
 /// The answers to the dialect's clients.
 pub(super) struct ClientRules {
     pub(super) write_answer: fn(&Answer, &mut Vec<u8>),
-    /// A writer of streams. `true`: with the usage, where a client has to ask for it.
-    pub(super) writer: fn(bool) -> Box<dyn WriteEvents>,
+    /// A writer of streams.
+    pub(super) writer: fn(&AnswerContext) -> Box<dyn WriteEvents>,
     /// The whole answer in the last event of a stream, if the dialect repeats it there.
     pub(super) last_event: Option<fn(&[u8]) -> Option<Value>>,
     pub(super) write_failure: fn(&Failure, &mut Vec<u8>),

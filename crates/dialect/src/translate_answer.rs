@@ -72,7 +72,7 @@ fn read_for(
     body: &[u8],
     context: &AnswerContext,
 ) -> Result<(Answer, Vec<String>), Failure> {
-    let (mut builder, mut full) = (AnswerBuilder::default(), Ok(()));
+    let (mut builder, mut full) = (AnswerBuilder::new(context), Ok(()));
     let mut normalizer = Normalizer::new(context.clone(), fit);
     read_whole(from, body, &mut |event| {
         normalizer.pass(event, &mut |event| {
@@ -118,12 +118,12 @@ pub struct StreamTranslator {
 
 impl StreamTranslator {
     pub fn new(from: Dialect, to: Dialect, context: AnswerContext) -> Self {
-        let include_usage = context.include_usage;
+        let writer = (client(to).writer)(&context);
         StreamTranslator {
             // The last event of a stream of responses contains the whole answer.
             tally: StreamTally::reading(from, COLLECT_BYTES),
             normalizer: Normalizer::new(context, fit(to)),
-            writer: (client(to).writer)(include_usage),
+            writer,
         }
     }
 

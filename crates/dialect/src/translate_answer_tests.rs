@@ -18,6 +18,7 @@ pub(super) fn context() -> AnswerContext {
         created: 1_700_000_000,
         include_usage: true,
         text_tools: vec!["apply.patch".into()],
+        ..AnswerContext::default()
     }
 }
 

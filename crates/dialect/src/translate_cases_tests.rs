@@ -348,6 +348,7 @@ fn answer_strategy() -> impl Strategy<Value = Answer> {
     (thinking, text, prop::collection::vec(call, 0..4), stop, counts).prop_map(
         |(thinking, text, calls, stop, counts)| Answer {
             citations: Vec::new(),
+            namespaced: Vec::new(),
             id: "abc".into(),
             model: "m".into(),
             created: 7,

@@ -37,6 +37,10 @@ impl InferenceCall {
         let Translated { body, dropped, header } = sent;
         let text_tools = request.tools.iter().filter(|tool| tool.free_text);
         let text_tools = text_tools.map(|tool| tool.name.clone()).collect();
+        let namespaced = request.tools.iter();
+        let namespaced = namespaced
+            .filter_map(|tool| Some((tool.name.clone(), tool.namespaced.clone()?)))
+            .collect();
         let request_target = written(translated_request_target(target, dialect, wanted))?;
         progress.translation = Some(Box::new(AnswerPlan {
             from: dialect,
@@ -48,6 +52,7 @@ impl InferenceCall {
                 created: self.app.clock.now().as_second().unsigned_abs(),
                 include_usage: self.request.includes_usage,
                 text_tools,
+                namespaced,
             },
             dropped,
         }));

@@ -13,6 +13,7 @@ pub(super) mod request_writer;
 pub(crate) mod stream_options;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
+mod tool_reader;
 pub mod usage_strip;
 
 use http::HeaderName;
@@ -32,7 +33,7 @@ pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta"
 
 pub(super) const CLIENT: ClientRules = ClientRules {
     write_answer: answer_writer::write,
-    writer: |usage| Box::new(ChatStreamWriter::new(usage)),
+    writer: |context| Box::new(ChatStreamWriter::new(context.include_usage)),
     last_event: None,
     write_failure: failure::write,
     takes_text_calls: true,

@@ -4,12 +4,13 @@ use serde::de::IgnoredAny;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
+use super::tool_reader::{Choice, SearchOptions, ToolMember};
+use super::tool_reader::{read_choice, read_search, read_tool};
 use crate::feature::Feature;
-use crate::members::{Content, MalformedRequest, Place, Table, WordOr, read as parse, wire_object};
+use crate::members::{Content, MalformedRequest, Table, WordOr, read as parse, wire_object};
 use crate::neutral::part::{Base64, File, Image, Part, Source, ToolCall, ToolResult};
 use crate::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, Tool, ToolChoice, UsedFeatures,
-    WebSearch,
+    CachePlace, Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
 };
 use crate::neutral::text_tool;
 
@@ -38,19 +39,7 @@ const MESSAGE: Table = &[
     ("reasoning_content", Feature::Thinking),
     ("reasoning_details", Feature::Thinking),
 ];
-const PART: Table =
-    &[("cache_control", Feature::Hints), ("prompt_cache_breakpoint", Feature::Hints)];
-const TOOL: Table = &[
-    ("cache_control", Feature::Hints),
-    ("eager_input_streaming", Feature::Hints),
-    ("defer_loading", Feature::DeferredTools),
-];
-const SEARCH: Table = &[
-    ("engine", Feature::Hints),
-    ("max_results", Feature::Hints),
-    ("max_total_results", Feature::Hints),
-    ("max_uses", Feature::ToolUses),
-];
+const PART: Table = &[("prompt_cache_breakpoint", Feature::Hints)];
 const CALL: Table = &[("index", Feature::Hints), ("extra_content", Feature::Thinking)];
 const STREAM_OPTIONS: Table = &[("include_obfuscation", Feature::Hints)];
 
@@ -76,10 +65,21 @@ wire_object!(Body, BODY, {
     modalities: Vec<String>,
     response_format: Format,
     reasoning_effort: String,
+    reasoning: ReasoningMember,
+    thinking: ThinkingMember,
     verbosity: String,
     user: String,
     web_search_options: SearchOptions,
 });
+// OpenRouter's reasoning.
+wire_object!(ReasoningMember, &[], {
+    effort: String,
+    max_tokens: u64,
+    enabled: bool,
+    exclude: bool,
+});
+// The thinking of messages, which several servers of chat completions take.
+wire_object!(ThinkingMember, &[], { kind: String = "type", budget_tokens: u64, });
 wire_object!(StreamOptions, STREAM_OPTIONS, { include_usage: IgnoredAny, });
 wire_object!(Message, MESSAGE, {
     role: String,
@@ -87,6 +87,7 @@ wire_object!(Message, MESSAGE, {
     refusal: String,
     tool_calls: Vec<Call>,
     tool_call_id: String,
+    cache_control: Box<RawValue>,
 });
 wire_object!(ContentPart, PART, {
     kind: String = "type",
@@ -96,6 +97,7 @@ wire_object!(ContentPart, PART, {
     input_audio: AudioData,
     file: FileData,
     thinking: IgnoredAny,
+    cache_control: Box<RawValue>,
 });
 wire_object!(ImageUrl, PART, { url: String, detail: String, });
 wire_object!(AudioData, PART, { data: String, format: String, });
@@ -108,37 +110,6 @@ wire_object!(Call, CALL, {
 });
 wire_object!(FunctionCall, CALL, { name: String, arguments: String, });
 wire_object!(TextToolCall, CALL, { name: String, input: String, });
-wire_object!(ToolMember, TOOL, {
-    kind: String = "type",
-    function: Function,
-    custom: TextTool,
-    parameters: Box<RawValue>,
-});
-wire_object!(TextTool, TOOL, { name: String, description: String, format: TextFormat, });
-wire_object!(TextFormat, &[], { kind: String = "type", grammar: Grammar, });
-// The grammar's text shows its syntax.
-wire_object!(Grammar, &[], { syntax: IgnoredAny, definition: String, });
-// Options of OpenRouter's web search.
-wire_object!(SearchParameters, SEARCH, {
-    search_context_size: String,
-    allowed_domains: Vec<String>,
-    excluded_domains: Vec<String>,
-    user_location: Place,
-});
-wire_object!(Function, TOOL, {
-    name: String,
-    description: String,
-    parameters: Box<RawValue>,
-    strict: bool,
-});
-wire_object!(Choice, TOOL, {
-    kind: String = "type",
-    function: Named,
-    allowed_tools: Allowed,
-    custom: Named,
-});
-wire_object!(Named, TOOL, { name: String, });
-wire_object!(Allowed, TOOL, { mode: String, tools: Vec<Choice>, });
 wire_object!(Format, &[], { kind: String = "type", json_schema: JsonSchema, });
 wire_object!(JsonSchema, &[], {
     name: String,
@@ -146,16 +117,9 @@ wire_object!(JsonSchema, &[], {
     schema: Box<RawValue>,
     strict: bool,
 });
-wire_object!(SearchOptions, &[], { search_context_size: String, user_location: Location, });
-wire_object!(Location, &[], { kind: String = "type", approximate: Place, });
-
 pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
-    let mut body: Body = parse(body)?;
-    let mut request = Request::default();
-    request.uses.add_all("", std::mem::take(&mut body.others));
-    if let Some(options) = body.stream_options.take() {
-        request.uses.add_all("stream_options.", options.others);
-    }
+    let (mut body, uses): (Body, _) = parse(body)?;
+    let mut request = Request { uses, ..Request::default() };
     for message in body.messages.take().unwrap_or_default() {
         read_message(message, &mut request)?;
     }
@@ -168,6 +132,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     if let Some(choice) = body.tool_choice.take() {
         read_choice(choice, &mut request);
     }
+    request.reasoning = read_reasoning(&mut body, &mut request.uses);
     if let Some(format) = body.response_format.take() {
         request.output = read_format(format, &mut request.uses);
     }
@@ -183,8 +148,11 @@ fn read_settings(body: Body, request: &mut Request) {
     };
     note(over(&body.n, 1.0), Feature::SeveralAnswers, "n");
     note(over(&body.top_logprobs, 0.0), Feature::Logprobs, "top_logprobs");
-    let speaks = |modalities: &Vec<String>| modalities.iter().any(|modality| modality != "text");
-    note(body.modalities.as_ref().is_some_and(speaks), Feature::AudioOutput, "modalities");
+    for modality in body.modalities.unwrap_or_default().iter().filter(|word| *word != "text") {
+        let is_image = modality == "image";
+        let feature = if is_image { Feature::ImageOutput } else { Feature::AudioOutput };
+        note(true, feature, "modalities");
+    }
     note(body.parallel_tool_calls == Some(false), Feature::ParallelCalls, "parallel_tool_calls");
     note(body.temperature.is_some(), Feature::Temperature, "temperature");
     note(body.top_p.is_some(), Feature::TopP, "top_p");
@@ -194,7 +162,6 @@ fn read_settings(body: Body, request: &mut Request) {
     note(body.frequency_penalty.is_some(), Feature::Penalties, "frequency_penalty");
     note(body.user.is_some(), Feature::User, "user");
     note(body.verbosity.is_some(), Feature::Verbosity, "verbosity");
-    note(body.reasoning_effort.is_some(), Feature::Reasoning, "reasoning_effort");
     note(body.stream == Some(true), Feature::Stream, "stream");
     request.stop = match body.stop {
         Some(Content::Text(stop)) => vec![stop],
@@ -216,29 +183,54 @@ fn read_settings(body: Body, request: &mut Request) {
         seed: body.seed,
     };
     request.verbosity = body.verbosity;
-    let effort = body.reasoning_effort.map(Depth::Effort);
-    request.reasoning = effort.map(|depth| Reasoning { depth, shown: None });
     request.user = body.user;
+}
+
+/// Reads how much the model should think. OpenAI's word counts most, then OpenRouter's.
+fn read_reasoning(body: &mut Body, uses: &mut UsedFeatures) -> Option<Reasoning> {
+    let said = body.reasoning_effort.take().map(Depth::Effort);
+    uses.add_if(said.is_some(), Feature::Reasoning, "", "reasoning_effort");
+    let mut shown = None;
+    let routed = body.reasoning.take().and_then(|member| {
+        uses.add(Feature::Reasoning, "", "reasoning");
+        let hides = member.exclude == Some(true);
+        uses.add_if(hides, Feature::ReasoningSummary, "reasoning.", "exclude");
+        shown = hides.then_some(false);
+        let budget = member.max_tokens.map(Depth::Budget);
+        match member.enabled {
+            Some(false) => Some(Depth::none()),
+            enabled => {
+                let free = enabled.map(|_| Depth::Free);
+                member.effort.map(Depth::Effort).or(budget).or(free)
+            }
+        }
+    });
+    let thinks = body.thinking.take().map(|member| {
+        uses.add(Feature::Reasoning, "", "thinking");
+        match (member.kind.as_deref(), member.budget_tokens) {
+            (Some("disabled"), _) => Depth::none(),
+            (_, Some(budget)) => Depth::Budget(budget),
+            _ => Depth::Free,
+        }
+    });
+    said.or(routed).or(thinks).map(|depth| Reasoning { depth, shown })
 }
 
 fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {
     let uses = &mut request.uses;
-    uses.add_all("messages.", message.others);
-    let content = match message.content {
-        Some(Content::Text(text)) => vec![Part::Text(text)],
-        Some(Content::Parts(parts)) => {
-            parts.into_iter().filter_map(|part| read_part(part, uses)).collect()
-        }
-        _ => Vec::new(),
-    };
+    let (mut content, mut marks) = read_content(message.content, uses);
+    if let Some(mark) = message.cache_control {
+        uses.add(Feature::CacheControl, "messages.", "cache_control");
+        marks.push((content.len().saturating_sub(1), mark));
+    }
+    // The index of the first part among the parts of its turn.
+    let mut first = 0;
     match message.role.as_deref() {
         Some("system" | "developer") => {
-            let texts = content.into_iter().filter_map(Part::into_text);
-            request.instruct(texts.collect(), "messages.", "role");
+            instruct(content, std::mem::take(&mut marks), request);
         }
         Some("user") => request.say(Speaker::User, content, false),
         Some("assistant") => {
-            let mut content = content;
             content.extend(message.refusal.map(Part::Refusal));
             for call in message.tool_calls.unwrap_or_default() {
                 content.extend(read_call(call, uses));
@@ -250,16 +242,64 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
             let has_media = content.iter().any(|part| part.text().is_none());
             uses.add_if(has_media, Feature::ResultMedia, "messages.", "content");
             request.answer_call(ToolResult { call_id, content, is_error: false });
+            // A result has one mark, whichever part of it has one.
+            marks = marks.pop().map(|(_, mark)| (0, mark)).into_iter().collect();
+            first = request.turns.last().map_or(0, |turn| turn.content.len().saturating_sub(1));
         }
         Some("function") => uses.add(Feature::Functions, "messages.", "role"),
         _ => return Err(MalformedRequest("messages.role".to_owned())),
     }
+    let turn = request.turns.len().saturating_sub(1);
+    let place = |(part, mark)| (CachePlace::Part(turn, first + part), mark);
+    request.cache_marks.extend(marks.into_iter().map(place));
     Ok(())
+}
+
+/// Marks of the cache, with the indexes of their parts in the content.
+type Marks = Vec<(usize, Box<RawValue>)>;
+
+fn read_content(
+    content: Option<Content<ContentPart>>,
+    uses: &mut UsedFeatures,
+) -> (Vec<Part>, Marks) {
+    let (mut read, mut marks) = (Vec::new(), Vec::new());
+    match content {
+        Some(Content::Text(text)) => read.push(Part::Text(text)),
+        Some(Content::Parts(parts)) => {
+            for mut part in parts {
+                let mark = part.cache_control.take();
+                uses.add_if(
+                    mark.is_some(),
+                    Feature::CacheControl,
+                    "messages.content.",
+                    "cache_control",
+                );
+                let Some(part) = read_part(part, uses) else { continue };
+                marks.extend(mark.map(|mark| (read.len(), mark)));
+                read.push(part);
+            }
+        }
+        Some(Content::Other) => uses.add(Feature::OtherContent, "messages.", "content"),
+        None => {}
+    }
+    (read, marks)
+}
+
+/// Adds system text. Text between turns is moved, so its marks of the cache are left out.
+fn instruct(content: Vec<Part>, marks: Marks, request: &mut Request) {
+    let before = request.system.len();
+    if request.turns.is_empty() {
+        let place = |(text, mark)| (CachePlace::System(before + text), mark);
+        request.cache_marks.extend(marks.into_iter().map(place));
+    } else if !marks.is_empty() {
+        request.uses.add(Feature::Hints, "messages.", "cache_control");
+    }
+    let texts = content.into_iter().filter_map(Part::into_text);
+    request.instruct(texts.collect(), "messages.", "role");
 }
 
 fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
     const PATH: &str = "messages.content.";
-    uses.add_all(PATH, part.others);
     let kind = part.kind.unwrap_or_default();
     Some(match kind.as_str() {
         "text" => Part::Text(part.text?),
@@ -267,10 +307,7 @@ fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
         "image_url" => {
             let (url, detail) = match part.image_url? {
                 WordOr::Word(url) => (url, None),
-                WordOr::Object(image) => {
-                    uses.add_all("messages.content.image_url.", image.others);
-                    (image.url?, image.detail)
-                }
+                WordOr::Object(image) => (image.url?, image.detail),
             };
             uses.add(Feature::Images, PATH, "image_url");
             // `auto` is the default.
@@ -307,17 +344,14 @@ fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {
 }
 
 fn read_call(call: Call, uses: &mut UsedFeatures) -> Option<Part> {
-    uses.add_all("messages.tool_calls.", call.others);
     let id = call.id.unwrap_or_default();
     if let Some(custom) = call.custom {
-        uses.add_all("messages.tool_calls.custom.", custom.others);
         uses.add(Feature::CustomTools, "messages.", "tool_calls");
         let arguments = text_tool::arguments(&custom.input.unwrap_or_default());
         let name = custom.name.unwrap_or_default();
         return Some(Part::ToolCall(ToolCall { id, name, arguments }));
     }
     let function = call.function?;
-    uses.add_all("messages.tool_calls.function.", function.others);
     uses.add(Feature::ToolCalls, "messages.", "tool_calls");
     Some(Part::ToolCall(ToolCall {
         id,
@@ -326,82 +360,13 @@ fn read_call(call: Call, uses: &mut UsedFeatures) -> Option<Part> {
     }))
 }
 
-fn read_tool(tool: ToolMember, request: &mut Request) {
-    let uses = &mut request.uses;
-    uses.add_all("tools.", tool.others);
-    let kind = tool.kind.unwrap_or_default();
-    match (kind.as_str(), tool.function) {
-        ("function" | "", Some(function)) => {
-            uses.add_all("tools.function.", function.others);
-            uses.add(Feature::Tools, "", "tools");
-            if function.strict.is_some() {
-                uses.add(Feature::StrictTools, "tools.function.", "strict");
-            }
-            request.tools.push(Tool {
-                name: function.name.unwrap_or_default(),
-                description: function.description,
-                parameters: function.parameters,
-                strict: function.strict,
-                free_text: false,
-            });
-        }
-        ("custom", _) => {
-            let custom = tool.custom.unwrap_or_default();
-            uses.add_all("tools.custom.", custom.others);
-            uses.add(Feature::CustomTools, "tools.", "custom");
-            let format = custom.format.unwrap_or_default();
-            uses.add_all("tools.custom.format.", format.others);
-            let grammar = format.grammar.and_then(|grammar| grammar.definition);
-            let name = custom.name.unwrap_or_default();
-            request.tools.push(text_tool::function(name, custom.description, grammar));
-        }
-        ("openrouter:web_search", _) => {
-            uses.add(Feature::WebSearch, "tools.", kind);
-            let written = tool.parameters.as_deref().map_or("{}", RawValue::get);
-            request.web_search = Some(read_parameters(written, uses));
-        }
-        _ => uses.add(Feature::ServerTools, "tools.", kind),
-    }
-}
-
-fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
-    let uses = &mut request.uses;
-    let of_word = |word: &str| match word {
-        "none" => ToolChoice::None,
-        "required" | "any" => ToolChoice::Any,
-        _ => ToolChoice::Auto,
-    };
-    let choice = match choice {
-        WordOr::Word(word) => of_word(&word),
-        WordOr::Object(Choice { allowed_tools: Some(allowed), .. }) => {
-            uses.add(Feature::AllowedTools, "tool_choice.", "allowed_tools");
-            let tools = allowed.tools.unwrap_or_default().into_iter();
-            let named = tools.filter_map(|tool| tool.function.or(tool.custom)?.name);
-            let names: Vec<String> = named.collect();
-            request.allow(&names);
-            of_word(&allowed.mode.unwrap_or_default())
-        }
-        WordOr::Object(Choice { function, custom, .. }) => {
-            let Some(tool) = function.or(custom) else {
-                uses.add(Feature::ServerTools, "", "tool_choice");
-                return;
-            };
-            ToolChoice::Named(tool.name.unwrap_or_default())
-        }
-    };
-    request.uses.add(Feature::ToolChoice, "", "tool_choice");
-    request.tool_choice = Some(choice);
-}
-
 fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> {
-    uses.add_all("response_format.", format.others);
     match (format.kind.as_deref(), format.json_schema) {
         (Some("json_object"), _) => {
             uses.add(Feature::JsonObject, "", "response_format");
             Some(OutputFormat::Json)
         }
         (Some("json_schema"), Some(schema)) => {
-            uses.add_all("response_format.json_schema.", schema.others);
             uses.add(Feature::JsonSchema, "", "response_format");
             Some(OutputFormat::Schema {
                 name: schema.name,
@@ -415,44 +380,5 @@ fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> 
             uses.add(Feature::Unlisted, "response_format.", other.to_owned());
             None
         }
-    }
-}
-
-fn read_parameters(written: &str, uses: &mut UsedFeatures) -> WebSearch {
-    const PATH: &str = "tools.parameters.";
-    let Ok(asked) = serde_json::from_str::<SearchParameters>(written) else {
-        uses.add(Feature::ServerTools, "tools.", "parameters");
-        return WebSearch::default();
-    };
-    uses.add_all(PATH, asked.others);
-    let search = WebSearch {
-        allowed_domains: asked.allowed_domains.unwrap_or_default(),
-        blocked_domains: asked.excluded_domains.unwrap_or_default(),
-        place: asked.user_location.map(Place::parts),
-        context_size: asked.search_context_size,
-    };
-    for (is_asked, feature, name) in [
-        (!search.allowed_domains.is_empty(), Feature::WebSearchAllowed, "allowed_domains"),
-        (!search.blocked_domains.is_empty(), Feature::WebSearchBlocked, "excluded_domains"),
-        (search.place.is_some(), Feature::WebSearchPlace, "user_location"),
-        (search.context_size.is_some(), Feature::WebSearchSize, "search_context_size"),
-    ] {
-        uses.add_if(is_asked, feature, PATH, name);
-    }
-    search
-}
-
-fn read_search(options: SearchOptions, uses: &mut UsedFeatures) -> WebSearch {
-    uses.add_all("web_search_options.", options.others);
-    uses.add(Feature::WebSearch, "", "web_search_options");
-    if options.search_context_size.is_some() {
-        uses.add(Feature::WebSearchSize, "web_search_options.", "search_context_size");
-    }
-    let place = options.user_location.and_then(|location| location.approximate);
-    uses.add_if(place.is_some(), Feature::WebSearchPlace, "web_search_options.", "user_location");
-    WebSearch {
-        place: place.map(Place::parts),
-        context_size: options.search_context_size,
-        ..WebSearch::default()
     }
 }

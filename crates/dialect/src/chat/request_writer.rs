@@ -211,10 +211,11 @@ fn write_file(parts: &mut Items<'_>, file: &File) {
 }
 
 fn write_tools(body: &mut Members<'_>, request: &Request) {
-    if let Some(search) = &request.web_search {
-        write_search(body, search);
-    }
+    // Models that search have no tools, and all others refuse the option.
     if request.tools.is_empty() {
+        if let Some(search) = &request.web_search {
+            write_search(body, search);
+        }
         return;
     }
     body.array("tools", |tools| {

@@ -204,7 +204,7 @@ fn write_tools(body: &mut Members<'_>, request: &Request) {
             });
         }
         for (is_asked, name) in [
-            (request.web_search.is_some(), "googleSearch"),
+            (request.web_search.is_some() && request.tools.is_empty(), "googleSearch"),
             (request.web_fetch, "urlContext"),
             (request.code_execution, "codeExecution"),
         ] {

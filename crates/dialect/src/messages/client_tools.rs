@@ -63,7 +63,6 @@ pub(super) fn as_function(kind: &str, name: &str) -> Option<Tool> {
         name: name.to_owned(),
         description: Some(tool.description.to_owned()),
         parameters: RawValue::from_string(tool.parameters.to_owned()).ok(),
-        strict: None,
-        free_text: false,
+        ..Tool::default()
     })
 }

@@ -8,6 +8,7 @@ pub mod failure;
 pub(crate) mod request_facts;
 pub(super) mod request_reader;
 pub(super) mod request_writer;
+mod schema;
 pub(crate) mod stream_reader;
 pub(crate) mod stream_writer;
 mod tool_reader;

@@ -17,14 +17,14 @@ use crate::neutral::seal::Seal;
 const BODY: Table = &[
     ("container", Feature::StoredState),
     ("inference_geo", Feature::Region),
-    ("cache_control", Feature::Hints),
+    ("cache_control", Feature::CacheControl),
     ("context_management", Feature::Hints),
     ("diagnostics", Feature::Hints),
     ("service_tier", Feature::Hints),
     ("speed", Feature::Hints),
 ];
 const BLOCK: Table = &[
-    ("cache_control", Feature::Hints),
+    ("cache_control", Feature::CacheControl),
     ("caller", Feature::Hints),
     ("context", Feature::Hints),
     ("toolset_name", Feature::Hints),
@@ -85,9 +85,8 @@ wire_object!(OutputConfig, &[], { effort: String, format: Format, });
 wire_object!(Format, &[], { kind: String = "type", schema: Box<RawValue>, });
 
 pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
-    let mut body: Body = parse(body)?;
-    let mut request = Request::default();
-    request.uses.add_all("", std::mem::take(&mut body.others));
+    let (mut body, uses): (Body, _) = parse(body)?;
+    let mut request = Request { uses, ..Request::default() };
     if let Some(system) = body.system.take() {
         let parts = read_content(system, "system.", &mut request.uses);
         request.instruct(texts(parts), "", "system");
@@ -132,7 +131,6 @@ fn read_settings(body: Body, request: &mut Request) {
         ..Sampling::default()
     };
     if let Some(metadata) = body.metadata {
-        request.uses.add_all("metadata.", metadata.others);
         request.uses.add_if(metadata.user_id.is_some(), Feature::User, "metadata.", "user_id");
         request.user = metadata.user_id;
     }
@@ -144,30 +142,34 @@ fn read_output(body: &mut Body, request: &mut Request) {
     let mut depth = None;
     let mut shown = None;
     if let Some(thinking) = body.thinking.take() {
-        uses.add_all("thinking.", thinking.others);
         depth = match (thinking.kind.as_deref(), thinking.budget_tokens) {
-            (Some("disabled"), _) => None,
+            (Some("disabled"), _) => Some(Depth::none()),
             (_, Some(budget)) => Some(Depth::Budget(budget)),
             _ => Some(Depth::Free),
         };
-        if depth.is_some() {
-            uses.add(Feature::Reasoning, "", "thinking");
+        uses.add(Feature::Reasoning, "", "thinking");
+        if depth != Some(Depth::none()) {
             shown = Some(thinking.display.as_deref() != Some("omitted"));
         }
         uses.add_if(thinking.display.is_some(), Feature::ReasoningSummary, "thinking.", "display");
     }
     let mut format = body.output_format.take();
     if let Some(config) = body.output_config.take() {
-        uses.add_all("output_config.", config.others);
         format = config.format.or(format);
-        if let Some(effort) = config.effort {
-            uses.add(Feature::Reasoning, "output_config.", "effort");
-            depth = Some(Depth::Effort(effort));
+        match config.effort {
+            // The effort of an answer without thinking.
+            Some(_) if depth == Some(Depth::none()) => {
+                uses.add(Feature::Hints, "output_config.", "effort");
+            }
+            Some(effort) => {
+                uses.add(Feature::Reasoning, "output_config.", "effort");
+                depth = Some(Depth::Effort(effort));
+            }
+            None => {}
         }
     }
     request.reasoning = depth.map(|depth| Reasoning { depth, shown });
-    if let Some(Format { schema: Some(schema), others, .. }) = format {
-        uses.add_all("output_config.format.", others);
+    if let Some(Format { schema: Some(schema), .. }) = format {
         uses.add(Feature::JsonSchema, "output_config.", "format");
         request.output =
             Some(OutputFormat::Schema { name: None, description: None, schema, strict: None });
@@ -196,12 +198,14 @@ fn read_content(content: Content<Block>, path: &'static str, uses: &mut UsedFeat
         Content::Parts(blocks) => {
             blocks.into_iter().filter_map(|block| read_block(block, path, uses)).collect()
         }
-        Content::Other => Vec::new(),
+        Content::Other => {
+            uses.add(Feature::OtherContent, path, "content");
+            Vec::new()
+        }
     }
 }
 
 fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {
-    request.uses.add_all("messages.", message.others);
     let speaker = match message.role.as_deref() {
         Some("user") => Speaker::User,
         Some("assistant") => Speaker::Assistant,
@@ -229,8 +233,7 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
 }
 
 fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Option<Part> {
-    let Block { kind, text, source, title, citations, others, .. } = block;
-    uses.add_all(path, others);
+    let Block { kind, text, source, title, citations, .. } = block;
     let kind = kind.unwrap_or_default();
     let wants_citations = || citations.as_ref().is_some_and(|wants| wants.get().contains("true"));
     if matches!(kind.as_str(), "document" | "search_result") && wants_citations() {
@@ -346,7 +349,6 @@ fn read_source(
         uses.add(Feature::OtherContent, path, "source");
         return None;
     };
-    uses.add_all("messages.content.source.", source.others);
     if let Some(url) = source.url {
         return Some(Source::Url(url));
     }

@@ -3,10 +3,11 @@
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::schema;
 use crate::json_writer::{Items, Members, object};
-use crate::neutral::part::{File, Part, Source, Thinking, ToolResult};
+use crate::neutral::part::{Part, Source, Thinking, ToolResult};
 use crate::neutral::request::{
-    Depth, McpServer, OutputFormat, Request, Speaker, Tool, ToolChoice, WebSearch,
+    CachePlace, Depth, McpServer, OutputFormat, Request, Speaker, Tool, ToolChoice, WebSearch,
 };
 use rerouter_base::secret::Secret;
 
@@ -22,24 +23,37 @@ pub(crate) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {
             Some(limit) => body.value("max_tokens", limit),
             None => body.value("max_tokens", &DEFAULT_MAX_TOKENS),
         }
-        let system: Vec<&str> = request.system_texts().filter(|text| says(text)).collect();
-        if !system.is_empty() {
-            body.array("system", |blocks| {
-                system.iter().for_each(|text| blocks.text("text", text));
-            });
-        }
+        write_system(body, request);
+        let marks = request.marked_parts();
         body.array("messages", |messages| {
             for (speaker, parts) in request.alternating(has_block) {
                 messages.object(|message| {
                     let is_user = speaker == Speaker::User;
                     message.value("role", if is_user { "user" } else { "assistant" });
-                    message.array("content", |blocks| write_blocks(blocks, &parts));
+                    message.array("content", |blocks| write_blocks(blocks, &parts, &marks));
                 });
             }
         });
         write_tools(body, request);
         write_settings(body, request, dropped);
     })
+}
+
+fn write_system(body: &mut Members<'_>, request: &Request) {
+    if !request.system_texts().any(says) {
+        return;
+    }
+    body.array("system", |blocks| {
+        for (at, text) in request.system_texts().enumerate().filter(|(_, text)| says(text)) {
+            let mut marks = request.cache_marks.iter();
+            let mark = marks.find(|(place, _)| *place == CachePlace::System(at));
+            blocks.object(|block| {
+                block.value("type", "text");
+                block.text("text", text);
+                block.option("cache_control", &mark.map(|(_, mark)| mark));
+            });
+        }
+    });
 }
 
 /// Whether a text may be a block. Anthropic refuses texts without a letter.
@@ -60,46 +74,58 @@ fn has_block(part: &Part) -> bool {
 }
 
 /// Writes the blocks of a message. Tool results have to come first.
-fn write_blocks(blocks: &mut Items<'_>, parts: &[&Part]) {
+fn write_blocks(blocks: &mut Items<'_>, parts: &[&Part], marks: &[(&Part, &RawValue)]) {
     let is_result = |part: &&&Part| matches!(part, Part::ToolResult(_));
-    parts.iter().filter(is_result).for_each(|part| write_block(blocks, part));
-    parts.iter().filter(|part| !is_result(part)).for_each(|part| write_block(blocks, part));
+    let results = parts.iter().filter(is_result);
+    for part in results.chain(parts.iter().filter(|part| !is_result(part))) {
+        let mark = marks.iter().find(|(marked, _)| std::ptr::eq(*marked, *part));
+        blocks.object(|block| {
+            write_block(block, part);
+            block.option("cache_control", &mark.map(|(_, mark)| mark));
+        });
+    }
 }
 
-fn write_block(blocks: &mut Items<'_>, part: &Part) {
+fn write_block(block: &mut Members<'_>, part: &Part) {
     match part {
-        Part::Text(text) | Part::Refusal(text) => blocks.text("text", text),
-        Part::Image(image) => blocks.object(|block| {
+        Part::Text(text) | Part::Refusal(text) => {
+            block.value("type", "text");
+            block.text("text", text);
+        }
+        Part::Image(image) => {
             block.value("type", "image");
             write_source(block, &image.source);
-        }),
-        Part::File(file) => write_document(blocks, file),
-        Part::ToolCall(call) => blocks.object(|block| {
+        }
+        Part::File(file) => {
+            block.value("type", "document");
+            write_source(block, &file.source);
+            block.option("title", &file.name);
+        }
+        Part::ToolCall(call) => {
             block.value("type", "tool_use");
             block.value("id", &tool_id(&call.id));
             block.value("name", &call.name);
             block.arguments("input", &call.arguments);
-        }),
-        Part::ToolResult(result) => write_result(blocks, result),
-        Part::Thinking(thinking) => write_thinking(blocks, thinking),
+        }
+        Part::ToolResult(result) => write_result(block, result),
+        Part::Thinking(thinking) => write_thinking(block, thinking),
+        // Parts without a block are left out before.
         Part::Audio { .. } | Part::TextCall(_) => {}
     }
 }
 
-fn write_result(blocks: &mut Items<'_>, result: &ToolResult) {
-    blocks.object(|block| {
-        block.value("type", "tool_result");
-        block.value("tool_use_id", &tool_id(&result.call_id));
-        let parts: Vec<&Part> = result.content.iter().filter(|part| has_block(part)).collect();
-        match parts.as_slice() {
-            [] => {}
-            [Part::Text(text)] => block.text("content", text),
-            parts => block.array("content", |blocks| write_blocks(blocks, parts)),
-        }
-        if result.is_error {
-            block.value("is_error", &true);
-        }
-    });
+fn write_result(block: &mut Members<'_>, result: &ToolResult) {
+    block.value("type", "tool_result");
+    block.value("tool_use_id", &tool_id(&result.call_id));
+    let parts: Vec<&Part> = result.content.iter().filter(|part| has_block(part)).collect();
+    match parts.as_slice() {
+        [] => {}
+        [Part::Text(text)] => block.text("content", text),
+        parts => block.array("content", |blocks| write_blocks(blocks, parts, &[])),
+    }
+    if result.is_error {
+        block.value("is_error", &true);
+    }
 }
 
 fn write_source(block: &mut Members<'_>, source: &Source) {
@@ -121,24 +147,15 @@ fn write_source(block: &mut Members<'_>, source: &Source) {
     });
 }
 
-fn write_document(blocks: &mut Items<'_>, file: &File) {
-    blocks.object(|block| {
-        block.value("type", "document");
-        write_source(block, &file.source);
-        block.option("title", &file.name);
-    });
-}
-
-fn write_thinking(blocks: &mut Items<'_>, thinking: &Thinking) {
+fn write_thinking(block: &mut Members<'_>, thinking: &Thinking) {
     let Some(seal) = &thinking.seal else { return };
     if let Some(data) = seal.text("redacted") {
-        return blocks.typed("redacted_thinking", "data", data);
+        block.value("type", "redacted_thinking");
+        return block.value("data", data);
     }
-    blocks.object(|block| {
-        block.value("type", "thinking");
-        block.value("thinking", &thinking.text);
-        block.option("signature", &seal.text("signature"));
-    });
+    block.value("type", "thinking");
+    block.value("thinking", &thinking.text);
+    block.option("signature", &seal.text("signature"));
 }
 
 /// Makes an id that matches `[a-zA-Z0-9_-]+`: any other byte becomes `_` and two hexadecimal
@@ -157,21 +174,12 @@ fn tool_id(id: &str) -> String {
 /// The value of `anthropic-beta` that enables MCP servers.
 pub(crate) const MCP_BETA: &str = "mcp-client-2025-11-20";
 
-/// Whether the schema has a `type`, which this dialect requires.
-fn is_object(schema: &RawValue) -> bool {
-    serde_json::from_str::<std::collections::HashMap<&str, &RawValue>>(schema.get())
-        .is_ok_and(|members| members.contains_key("type"))
-}
-
 fn write_tool(tools: &mut Items<'_>, tool: &Tool) {
     tools.object(|item| {
         item.value("name", &tool.name);
-        item.option("description", &tool.description);
-        match tool.parameters.as_ref().filter(|schema| is_object(schema)) {
-            Some(schema) => item.value("input_schema", schema),
-            None => item.value("input_schema", &json!({"type": "object", "properties": {}})),
-        }
+        schema::write_tool(item, tool);
         item.option("strict", &tool.strict);
+        item.option("cache_control", &tool.cache_control);
     });
 }
 
@@ -294,7 +302,10 @@ fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<S
             if let Some(schema) = schema {
                 config.object("format", |format| {
                     format.value("type", "json_schema");
-                    format.value("schema", schema);
+                    match schema::closed(schema) {
+                        Some(closed) => format.value("schema", &closed),
+                        None => format.value("schema", schema),
+                    }
                 });
             }
         });

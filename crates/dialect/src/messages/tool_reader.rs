@@ -14,7 +14,7 @@ use rerouter_base::secret::Secret;
 const TOOL: Table = &[
     ("defer_loading", Feature::DeferredTools),
     ("allowed_callers", Feature::Hints),
-    ("cache_control", Feature::Hints),
+    ("cache_control", Feature::CacheControl),
     ("citations", Feature::Hints),
     ("eager_input_streaming", Feature::Hints),
     ("input_examples", Feature::Hints),
@@ -54,7 +54,6 @@ wire_object!(Choice, &[], {
 
 pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
     let uses = &mut request.uses;
-    uses.add_all("tools.", tool.others);
     let kind = tool.kind.unwrap_or_default();
     let name = tool.name.unwrap_or_default();
     if matches!(kind.as_str(), "" | "custom") {
@@ -65,7 +64,7 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
             description: tool.description,
             parameters: tool.input_schema,
             strict: tool.strict,
-            free_text: false,
+            ..Tool::default()
         });
         return;
     }
@@ -108,10 +107,8 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
 
 pub(super) fn read_mcp_server(server: McpServerMember, request: &mut Request) {
     let uses = &mut request.uses;
-    uses.add_all("mcp_servers.", server.others);
     uses.add(Feature::McpServers, "", "mcp_servers");
     let tools = server.tool_configuration.unwrap_or_default();
-    uses.add_all("mcp_servers.tool_configuration.", tools.others);
     let is_off = tools.enabled == Some(false);
     request.mcp_servers.push(McpServer {
         name: server.name.unwrap_or_default(),
@@ -131,11 +128,9 @@ fn read_toolset(
     const PATH: &str = "tools.configs.";
     let uses = &mut request.uses;
     let (default, configs) = (default.unwrap_or_default(), configs.unwrap_or_default());
-    uses.add_all("tools.default_config.", default.others);
     let all = default.enabled != Some(false);
     let mut allowed = Vec::new();
     for (name, config) in configs {
-        uses.add_all(PATH, config.others);
         match config.enabled.unwrap_or(all) {
             true => allowed.push(name),
             false if all => uses.add(Feature::McpTerms, PATH, "enabled"),
@@ -152,7 +147,6 @@ fn read_toolset(
 
 pub(super) fn read_choice(choice: Choice, request: &mut Request) {
     let uses = &mut request.uses;
-    uses.add_all("tool_choice.", choice.others);
     uses.add(Feature::ToolChoice, "", "tool_choice");
     if choice.disable_parallel_tool_use == Some(true) {
         uses.add(Feature::ParallelCalls, "tool_choice.", "disable_parallel_tool_use");
@@ -161,8 +155,13 @@ pub(super) fn read_choice(choice: Choice, request: &mut Request) {
     let of_provider = request.web_search.is_some() || request.web_fetch || request.code_execution;
     let is_function = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
     request.tool_choice = Some(match (choice.kind.as_deref(), choice.name) {
-        // The provider's own tools have other names in other dialects.
-        (Some("tool"), Some(name)) if of_provider && !is_function(&name) => ToolChoice::Any,
+        // The provider's own tools have other names in other dialects. Beside functions, none of
+        // them can be chosen there.
+        (Some("tool"), Some(name)) if of_provider && !is_function(&name) => {
+            let has_functions = !request.tools.is_empty();
+            uses.add_if(has_functions, Feature::ServerTools, "tool_choice.", "name");
+            ToolChoice::Any
+        }
         (Some("tool"), Some(name)) => ToolChoice::Named(name),
         (Some("any"), _) => ToolChoice::Any,
         (Some("none"), _) => ToolChoice::None,

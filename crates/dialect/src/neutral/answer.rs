@@ -14,9 +14,22 @@ pub struct Answer {
     pub citations: Vec<(usize, Citation)>,
     pub stop: StopReason,
     pub usage: Option<TokenCounts>,
+    /// The client's tools in namespaces.
+    pub namespaced: Vec<NamespacedTool>,
 }
 
+/// The name of a tool that the provider knows, with the namespace and the name there.
+pub type NamespacedTool = (String, [String; 2]);
+
 impl Answer {
+    /// The namespace and the name of a tool, as the client knows them.
+    pub(crate) fn tool_name<'a>(&'a self, written: &'a str) -> (Option<&'a str>, &'a str) {
+        match self.namespaced.iter().find(|(full, _)| full == written) {
+            Some((_, [namespace, name])) => (Some(namespace), name),
+            None => (None, written),
+        }
+    }
+
     /// The sources of a part.
     pub(crate) fn cited(&self, index: usize) -> Vec<&Citation> {
         let cited = self.citations.iter().filter(|(of, _)| *of == index);
@@ -107,4 +120,6 @@ pub struct AnswerContext {
     pub include_usage: bool,
     /// Names of the client's tools that take free text.
     pub text_tools: Vec<String>,
+    /// The client's tools in namespaces.
+    pub namespaced: Vec<NamespacedTool>,
 }

@@ -1,6 +1,6 @@
 //! Collects the events of a stream into a whole answer.
 
-use super::answer::{Answer, Citation, Failure};
+use super::answer::{Answer, AnswerContext, Citation, Failure};
 use super::event::{PartKind, StreamEvent};
 use super::failure;
 use super::part::{Part, Thinking, ToolCall};
@@ -17,6 +17,12 @@ pub(crate) struct AnswerBuilder {
 }
 
 impl AnswerBuilder {
+    pub(crate) fn new(context: &AnswerContext) -> Self {
+        let namespaced = context.namespaced.clone();
+        let answer = Answer { namespaced, ..Answer::default() };
+        AnswerBuilder { answer, ..AnswerBuilder::default() }
+    }
+
     /// Adds an event. Fails if the answer exceeds [`COLLECT_BYTES`].
     pub(crate) fn take(&mut self, event: &StreamEvent<'_>) -> Result<(), Failure> {
         let answer = &mut self.answer;

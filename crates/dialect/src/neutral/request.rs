@@ -8,7 +8,6 @@ use serde_json::value::RawValue;
 
 use super::part::{Part, Source, ToolResult};
 use crate::feature::Feature;
-use crate::members::Others;
 use rerouter_base::secret::Secret;
 
 /// OpenAI's limit on the length of `user`, in bytes.
@@ -21,6 +20,8 @@ pub struct Request {
     /// Texts of the operator or developer before the first turn.
     pub system: Vec<String>,
     pub turns: Vec<Turn>,
+    /// Anthropic's `cache_control` of texts and parts, as received.
+    pub(crate) cache_marks: Vec<(CachePlace, Box<RawValue>)>,
     pub tools: Vec<Tool>,
     pub web_search: Option<WebSearch>,
     pub web_fetch: bool,
@@ -64,6 +65,14 @@ pub enum Speaker {
     Assistant,
 }
 
+/// What has a mark of the cache: a text of the system by its index, or a part by the indexes of
+/// its turn and itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CachePlace {
+    System(usize),
+    Part(usize, usize),
+}
+
 /// Consecutive parts of one speaker. Tool results belong to a user turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
@@ -72,7 +81,7 @@ pub struct Turn {
 }
 
 /// A tool that the client runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tool {
     pub name: String,
     pub description: Option<String>,
@@ -82,6 +91,23 @@ pub struct Tool {
     /// Whether the tool takes a text instead of arguments. In other dialects the text is the
     /// argument `input`.
     pub free_text: bool,
+    /// The namespace of the tool and its name there. `name` has both.
+    pub namespaced: Option<[String; 2]>,
+    /// Anthropic's `cache_control`, as received.
+    pub(crate) cache_control: Option<Box<RawValue>>,
+}
+
+/// Limit on the length of a tool's name in most dialects.
+const TOOL_NAME: usize = 64;
+
+/// The name, in dialects without namespaces, of a tool in a namespace. Its end counts most.
+pub(crate) fn full_name(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        return name.to_owned();
+    }
+    let full = format!("{namespace}__{name}");
+    let cut = full.chars().count().saturating_sub(TOOL_NAME);
+    full.chars().skip(cut).collect()
 }
 
 /// A web search that the provider runs.
@@ -167,6 +193,11 @@ pub enum Depth {
 }
 
 impl Depth {
+    /// The depth of a model that does not think.
+    pub(crate) fn none() -> Self {
+        Depth::Effort("none".to_owned())
+    }
+
     /// The matching OpenAI effort, by Google's budgets for each effort; `None` for `Free`.
     pub fn effort(&self) -> Option<&str> {
         match self {
@@ -194,7 +225,7 @@ pub struct UsedFeatures {
 pub struct Use {
     pub feature: Feature,
     /// The path before the name, such as `messages.content.`.
-    path: &'static str,
+    path: Cow<'static, str>,
     name: Cow<'static, str>,
 }
 
@@ -209,17 +240,15 @@ impl UsedFeatures {
     pub fn add(
         &mut self,
         feature: Feature,
-        path: &'static str,
+        path: impl Into<Cow<'static, str>>,
         name: impl Into<Cow<'static, str>>,
     ) {
-        let name = name.into();
+        let (path, name) = (path.into(), name.into());
         let new = Use { feature, path, name };
-        if self.seen.contains(&new) {
-            return;
-        }
         match self.seen.iter().filter(|seen| seen.feature == feature).count() {
+            ..=NAMED if self.seen.contains(&new) => {}
             ..NAMED => self.seen.push(new),
-            NAMED => self.seen.push(Use { feature, path: "", name: Cow::Borrowed("more") }),
+            NAMED => self.seen.push(Use { feature, path: "".into(), name: "more".into() }),
             _ => {}
         }
     }
@@ -237,11 +266,10 @@ impl UsedFeatures {
         }
     }
 
-    /// Notes the members of an object that were not read.
-    pub(crate) fn add_all(&mut self, path: &'static str, others: Others) {
-        for (feature, name) in others.names {
-            self.add(feature, path, name);
-        }
+    /// Notes another feature in place of `feature`.
+    fn replace(&mut self, feature: Feature, other: Feature) {
+        let same = self.seen.iter_mut().filter(|seen| seen.feature == feature);
+        same.for_each(|seen| seen.feature = other);
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Use> {
@@ -280,6 +308,38 @@ impl Request {
         } else if !texts.is_empty() {
             self.uses.add(Feature::LaterSystemText, path, name);
             self.say(Speaker::System, texts.into_iter().map(Part::Text).collect(), false);
+        }
+    }
+
+    /// The parts with marks of the cache.
+    pub(crate) fn marked_parts(&self) -> Vec<(&Part, &RawValue)> {
+        let marked = self.cache_marks.iter().filter_map(|(place, mark)| match place {
+            CachePlace::Part(turn, part) => {
+                Some((self.turns.get(*turn)?.content.get(*part)?, &**mark))
+            }
+            CachePlace::System(_) => None,
+        });
+        marked.collect()
+    }
+
+    /// Notes what only the whole request shows. `prefills` tells that the answer goes on with the
+    /// text of a last turn of the assistant.
+    pub(crate) fn conclude(&mut self, prefills: bool) {
+        let last = self.turns.last().filter(|turn| turn.speaker == Speaker::Assistant);
+        let ends_with_text = last.and_then(|turn| turn.content.last()?.text()).is_some();
+        self.uses.add_if(prefills && ends_with_text, Feature::Prefill, "", "messages");
+        // Other dialects need a turn.
+        if self.turns.is_empty() && !self.system.is_empty() {
+            let texts = self.system.drain(..).map(Part::Text).collect();
+            self.say(Speaker::User, texts, false);
+            for (place, _) in &mut self.cache_marks {
+                if let CachePlace::System(at) = *place {
+                    *place = CachePlace::Part(0, at);
+                }
+            }
+        }
+        if self.web_search.is_some() && !self.tools.is_empty() {
+            self.uses.replace(Feature::WebSearch, Feature::OfferedSearch);
         }
     }
 
@@ -328,9 +388,12 @@ impl Request {
         self.user.as_deref().filter(|user| user.len() <= USER_NAME_BYTES)
     }
 
-    /// Keeps the tools of these names only.
+    /// Keeps the tools and the namespaces of these names only.
     pub fn allow(&mut self, names: &[String]) {
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
-        self.tools.retain(|tool| names.contains(tool.name.as_str()));
+        self.tools.retain(|tool| {
+            let namespace = tool.namespaced.as_ref().map_or("", |[namespace, _]| namespace);
+            names.contains(tool.name.as_str()) || names.contains(namespace)
+        });
     }
 }

@@ -26,8 +26,8 @@ pub(crate) fn function(name: String, description: Option<String>, grammar: Optio
         name,
         description: (!says.is_empty()).then(|| says.join("\n\n")),
         parameters: RawValue::from_string(PARAMETERS.to_owned()).ok(),
-        strict: None,
         free_text: true,
+        ..Tool::default()
     }
 }
 

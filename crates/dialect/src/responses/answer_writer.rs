@@ -46,7 +46,7 @@ pub(super) fn write_as(answer: &Answer, status: &str, out: &mut Vec<u8>) {
     let mut before = "";
     for (index, part) in answer.content.iter().enumerate() {
         put!(out, before);
-        write_item(part, &item_id(part, &stem, index as u64), &answer.cited(index), out);
+        write_item(answer, index, &item_id(part, &stem, index as u64), out);
         before = ",";
     }
     put!(out, "],\"parallel_tool_calls\":true,\"previous_response_id\":null,");
@@ -76,8 +76,9 @@ pub(super) fn item_id(part: &Part, stem: &str, index: u64) -> String {
     format!("{prefix}_{stem}_{index}")
 }
 
-/// Writes a part as a finished output item.
-pub(super) fn write_item(part: &Part, id: &str, cited: &[&Citation], out: &mut Vec<u8>) {
+/// Writes the part of this index as a finished output item.
+pub(super) fn write_item(answer: &Answer, index: usize, id: &str, out: &mut Vec<u8>) {
+    let Some(part) = answer.content.get(index) else { return };
     put!(out, "{\"id\":", Quoted(id));
     match part {
         Part::Thinking(Thinking { text, seal }) => {
@@ -92,8 +93,9 @@ pub(super) fn write_item(part: &Part, id: &str, cited: &[&Citation], out: &mut V
         }
         Part::ToolCall(ToolCall { id, name, arguments }) => {
             put!(out, ",\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":");
-            put!(out, Quoted(id), ",\"name\":", Quoted(name), ",\"arguments\":");
-            put!(out, Quoted(arguments_of(arguments)), "}");
+            put!(out, Quoted(id));
+            write_name(answer, name, out);
+            put!(out, ",\"arguments\":", Quoted(arguments_of(arguments)), "}");
         }
         Part::TextCall(ToolCall { id, name, arguments }) => {
             put!(out, ",\"type\":\"custom_tool_call\",\"call_id\":", Quoted(id));
@@ -103,9 +105,18 @@ pub(super) fn write_item(part: &Part, id: &str, cited: &[&Citation], out: &mut V
         part => {
             put!(out, ",\"type\":\"message\",\"status\":\"completed\",\"role\":\"assistant\",");
             put!(out, "\"content\":[");
-            write_content(part, cited, out);
+            write_content(part, &answer.cited(index), out);
             put!(out, "]}");
         }
+    }
+}
+
+/// Writes the name of a function, and its namespace.
+pub(super) fn write_name(answer: &Answer, name: &str, out: &mut Vec<u8>) {
+    let (namespace, name) = answer.tool_name(name);
+    put!(out, ",\"name\":", Quoted(name));
+    if let Some(namespace) = namespace {
+        put!(out, ",\"namespace\":", Quoted(namespace));
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
     oversized: OversizedRule::End(stream_reader::is_end),
     client: Some(ClientRules {
         write_answer: answer_writer::write,
-        writer: |_| Box::<ResponsesStreamWriter>::default(),
+        writer: |context| Box::new(ResponsesStreamWriter::new(context)),
         last_event: Some(stream_reader::last_response),
         write_failure: super::chat::failure::write,
         takes_text_calls: true,

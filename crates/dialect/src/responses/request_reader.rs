@@ -9,7 +9,7 @@ use crate::feature::Feature;
 use crate::members::{Content, MalformedRequest, Table, WordOr, read as parse, wire_object};
 use crate::neutral::part::{Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult};
 use crate::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures, full_name,
 };
 use crate::neutral::seal::Seal;
 use crate::neutral::text_tool;
@@ -33,8 +33,7 @@ const BODY: Table = &[
     ("stream_options", Feature::Hints),
     ("truncation", Feature::Hints),
 ];
-const ITEM: Table =
-    &[("caller", Feature::Hints), ("namespace", Feature::Hints), ("phase", Feature::Hints)];
+const ITEM: Table = &[("caller", Feature::Hints), ("phase", Feature::Hints)];
 const PART: Table = &[
     ("annotations", Feature::Hints),
     ("logprobs", Feature::Hints),
@@ -81,6 +80,7 @@ wire_object!(Item, ITEM, {
     id: String,
     status: IgnoredAny,
     name: String,
+    namespace: String,
     arguments: Content<IgnoredAny>,
     input: String,
     output: Content<ContentPart>,
@@ -101,9 +101,8 @@ wire_object!(ContentPart, PART, {
 });
 wire_object!(AudioData, &[], { data: String, format: String, });
 pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
-    let mut body: Body = parse(body)?;
-    let mut request = Request::default();
-    request.uses.add_all("", std::mem::take(&mut body.others));
+    let (mut body, uses): (Body, _) = parse(body)?;
+    let mut request = Request { uses, ..Request::default() };
     if let Some(instructions) = body.instructions.take() {
         request.instruct(vec![instructions], "", "instructions");
     }
@@ -114,7 +113,8 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
                 read_item(item, &mut request)?;
             }
         }
-        _ => {}
+        Some(Content::Other) => request.uses.add(Feature::OtherContent, "", "input"),
+        None => {}
     }
     for tool in body.tools.take().unwrap_or_default() {
         read_tool(tool, &mut request);
@@ -158,13 +158,11 @@ fn read_settings(body: Body, request: &mut Request) {
 fn read_output(body: &mut Body, request: &mut Request) {
     let uses = &mut request.uses;
     if let Some(text) = body.text.take() {
-        uses.add_all("text.", text.others);
         uses.add_if(text.verbosity.is_some(), Feature::Verbosity, "text.", "verbosity");
         request.verbosity = text.verbosity;
         request.output = text.format.and_then(|format| read_format(format, uses));
     }
     if let Some(reasoning) = body.reasoning.take() {
-        uses.add_all("reasoning.", reasoning.others);
         let shown = reasoning.summary.or(reasoning.generate_summary).is_some();
         uses.add_if(shown, Feature::ReasoningSummary, "reasoning.", "summary");
         uses.add_if(reasoning.effort.is_some(), Feature::Reasoning, "reasoning.", "effort");
@@ -174,7 +172,6 @@ fn read_output(body: &mut Body, request: &mut Request) {
 }
 
 fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> {
-    uses.add_all("text.format.", format.others);
     match format.kind.as_deref() {
         Some("json_object") => {
             uses.add(Feature::JsonObject, "text.", "format");
@@ -199,8 +196,9 @@ fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> 
 
 fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> {
     let uses = &mut request.uses;
-    uses.add_all("input.", item.others);
     let kind = item.kind.unwrap_or_default();
+    let named = (item.namespace.unwrap_or_default(), item.name.unwrap_or_default());
+    let name = || full_name(&named.0, &named.1);
     match kind.as_str() {
         "" | "message" => {
             let content = read_content(item.content, "input.content.", uses);
@@ -221,13 +219,13 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
                 None => String::new(),
                 _ => return Err(MalformedRequest("input.arguments".to_owned())),
             };
-            let (id, name) = (item.call_id.unwrap_or_default(), item.name.unwrap_or_default());
+            let (id, name) = (item.call_id.unwrap_or_default(), name());
             let call = Part::ToolCall(ToolCall { id, name, arguments });
             request.say(Speaker::Assistant, vec![call], true);
         }
         "custom_tool_call" => {
             uses.add(Feature::CustomTools, "input.", kind);
-            let (id, name) = (item.call_id.unwrap_or_default(), item.name.unwrap_or_default());
+            let (id, name) = (item.call_id.unwrap_or_default(), name());
             let arguments = text_tool::arguments(&item.input.unwrap_or_default());
             let call = Part::ToolCall(ToolCall { id, name, arguments });
             request.say(Speaker::Assistant, vec![call], true);
@@ -288,12 +286,15 @@ fn read_content(
         Some(Content::Parts(parts)) => {
             parts.into_iter().filter_map(|part| read_part(part, path, uses)).collect()
         }
-        _ => Vec::new(),
+        Some(Content::Other) => {
+            uses.add(Feature::OtherContent, path, "content");
+            Vec::new()
+        }
+        None => Vec::new(),
     }
 }
 
 fn read_part(part: ContentPart, path: &'static str, uses: &mut UsedFeatures) -> Option<Part> {
-    uses.add_all(path, part.others);
     let kind = part.kind.unwrap_or_default();
     match (kind.as_str(), part.image_url, part.file_data.or(part.file_url)) {
         ("input_text" | "output_text" | "text", ..) => part.text.map(Part::Text),

@@ -3,9 +3,10 @@
 
 use super::answer_writer::{
     arguments_of, item_id, status, write_annotation, write_as, write_content, write_item,
+    write_name,
 };
 use super::failure;
-use crate::neutral::answer::{Citation, Failure};
+use crate::neutral::answer::{AnswerContext, Citation, Failure};
 use crate::neutral::answer_builder::AnswerBuilder;
 use crate::neutral::event::{PartKind, StreamEvent, WriteEvents};
 use crate::neutral::ids;
@@ -61,6 +62,11 @@ impl WriteEvents for ResponsesStreamWriter {
 }
 
 impl ResponsesStreamWriter {
+    pub(crate) fn new(context: &AnswerContext) -> Self {
+        let collected = AnswerBuilder::new(context);
+        ResponsesStreamWriter { collected, ..ResponsesStreamWriter::default() }
+    }
+
     fn cite(&mut self, index: usize, citation: &Citation, out: &mut Vec<u8>) {
         let kind = "response.output_text.annotation.added";
         let answer = self.collected.answer();
@@ -119,7 +125,9 @@ impl ResponsesStreamWriter {
             }
             PartKind::ToolCall { id, name } => {
                 put!(out, ",\"type\":\"function_call\",\"status\":\"in_progress\",\"call_id\":");
-                put!(out, Quoted(id), ",\"name\":", Quoted(name), ",\"arguments\":\"\"}}\n\n");
+                put!(out, Quoted(id));
+                write_name(self.collected.answer(), name, out);
+                put!(out, ",\"arguments\":\"\"}}\n\n");
             }
             PartKind::TextCall { id, name } => {
                 put!(out, ",\"type\":\"custom_tool_call\",\"call_id\":", Quoted(id));
@@ -186,8 +194,8 @@ impl ResponsesStreamWriter {
             }
             Part::ToolCall(call) => {
                 self.begin_item("response.function_call_arguments.done", index, out);
-                put!(out, ",\"name\":", Quoted(&call.name), ",\"arguments\":");
-                put!(out, Quoted(arguments_of(&call.arguments)), "}\n\n");
+                write_name(self.collected.answer(), &call.name, out);
+                put!(out, ",\"arguments\":", Quoted(arguments_of(&call.arguments)), "}\n\n");
             }
             Part::TextCall(call) => {
                 self.begin_item("response.custom_tool_call_input.done", index, out);
@@ -210,7 +218,8 @@ impl ResponsesStreamWriter {
         }
         self.begin("response.output_item.done", out);
         put!(out, ",\"output_index\":", index as u64, ",\"item\":");
-        write_item(&part, self.ids.get(index).map_or("", String::as_str), &cited, out);
+        let id = self.ids.get(index).map_or("", String::as_str);
+        write_item(self.collected.answer(), index, id, out);
         put!(out, "}\n\n");
     }
 }

@@ -4,9 +4,9 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::feature::Feature;
-use crate::members::{Place, Table, WordOr, wire_object};
+use crate::members::{Place, Table, WordOr, read, wire_object};
 use crate::neutral::json_text::JsonPresence;
-use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch};
+use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch, full_name};
 use crate::neutral::text_tool;
 use rerouter_base::secret::Secret;
 
@@ -17,6 +17,7 @@ const TOOL: Table = &[
     ("output_schema", Feature::Hints),
     ("server_description", Feature::Hints),
 ];
+const CONTAINER: Table = &[("file_ids", Feature::ProviderFiles), ("memory_limit", Feature::Hints)];
 const FILTERS: Table = &[("blocked_domains", Feature::WebSearchBlocked)];
 
 wire_object!(ToolMember, TOOL, {
@@ -28,7 +29,7 @@ wire_object!(ToolMember, TOOL, {
     filters: Filters,
     user_location: Place,
     search_context_size: String,
-    container: WordOr<IgnoredAny>,
+    container: WordOr<Container>,
     format: TextFormat,
     server_label: String,
     server_url: String,
@@ -38,7 +39,9 @@ wire_object!(ToolMember, TOOL, {
     connector_id: JsonPresence,
     tunnel_id: JsonPresence,
     headers: JsonPresence,
+    tools: Vec<ToolMember>,
 });
+wire_object!(Container, CONTAINER, { kind: String = "type", });
 // The grammar's text shows its syntax.
 wire_object!(TextFormat, &[], { kind: String = "type", syntax: IgnoredAny, definition: String, });
 wire_object!(ToolFilter, &[], { tool_names: Vec<String>, read_only: bool, });
@@ -46,13 +49,20 @@ wire_object!(Filters, FILTERS, { allowed_domains: Vec<String>, });
 wire_object!(Choice, &[], {
     kind: String = "type",
     name: String,
+    namespace: String,
     mode: String,
     tools: Vec<Choice>,
 });
 
+impl Choice {
+    /// The name that the tool has in other dialects.
+    fn tool_name(&self) -> Option<String> {
+        Some(full_name(self.namespace.as_deref().unwrap_or_default(), self.name.as_deref()?))
+    }
+}
+
 pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
     let uses = &mut request.uses;
-    uses.add_all("tools.", std::mem::take(&mut tool.others));
     let kind = tool.kind.take().unwrap_or_default();
     match kind.as_str() {
         "function" => {
@@ -63,7 +73,7 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
                 description: tool.description,
                 parameters: tool.parameters,
                 strict: tool.strict,
-                free_text: false,
+                ..Tool::default()
             });
         }
         "code_interpreter" => {
@@ -76,16 +86,18 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
         "custom" => {
             uses.add(Feature::CustomTools, "tools.", kind);
             let format = tool.format.unwrap_or_default();
-            uses.add_all("tools.format.", format.others);
             let name = tool.name.unwrap_or_default();
             request.tools.push(text_tool::function(name, tool.description, format.definition));
+        }
+        "namespace" => {
+            uses.add(Feature::Namespaces, "tools.", kind);
+            read_namespace(tool, request);
         }
         "mcp" => read_mcp_server(tool, request),
         "tool_search" => uses.add(Feature::DeferredTools, "tools.", kind),
         _ if kind.starts_with("web_search") => {
             uses.add(Feature::WebSearch, "tools.", kind);
             let filters = tool.filters.unwrap_or_default();
-            uses.add_all("tools.filters.", filters.others);
             let allowed_domains = filters.allowed_domains.unwrap_or_default();
             if !allowed_domains.is_empty() {
                 uses.add(Feature::WebSearchAllowed, "tools.filters.", "allowed_domains");
@@ -96,14 +108,32 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             if tool.search_context_size.is_some() {
                 uses.add(Feature::WebSearchSize, "tools.", "search_context_size");
             }
+            let place = tool.user_location;
             request.web_search = Some(WebSearch {
                 allowed_domains,
                 blocked_domains: Vec::new(),
-                place: tool.user_location.map(Place::parts),
+                place: place.map(Place::parts),
                 context_size: tool.search_context_size,
             });
         }
         _ => uses.add(Feature::ServerTools, "tools.", kind),
+    }
+}
+
+/// Reads the tools in a namespace. Its description goes before that of its first tool.
+fn read_namespace(namespace: ToolMember, request: &mut Request) {
+    let first = request.tools.len();
+    for tool in namespace.tools.unwrap_or_default() {
+        read_tool(tool, request);
+    }
+    let name = namespace.name.unwrap_or_default();
+    let mut about = namespace.description.map(|says| format!("{name}: {says}"));
+    for tool in request.tools.iter_mut().skip(first) {
+        let own = std::mem::take(&mut tool.name);
+        tool.name = full_name(&name, &own);
+        tool.namespaced = Some([name.clone(), own]);
+        let says: Vec<String> = about.take().into_iter().chain(tool.description.take()).collect();
+        tool.description = (!says.is_empty()).then(|| says.join("\n\n"));
     }
 }
 
@@ -137,8 +167,10 @@ fn read_allowed(written: &RawValue) -> Result<Option<Vec<String>>, ()> {
     if let Ok(names) = serde_json::from_str(written.get()) {
         return Ok(Some(names));
     }
-    match serde_json::from_str::<ToolFilter>(written.get()) {
-        Ok(ToolFilter { tool_names, read_only: None, .. }) => Ok(tool_names),
+    match read::<ToolFilter>(written.get().as_bytes()) {
+        Ok((filter, unknown)) if filter.read_only.is_none() && unknown.iter().next().is_none() => {
+            Ok(filter.tool_names)
+        }
         _ => Err(()),
     }
 }
@@ -151,12 +183,12 @@ pub(super) fn read_choice(choice: WordOr<Choice>, request: &mut Request) {
     };
     let choice = match choice {
         WordOr::Word(word) => of_word(&word),
-        WordOr::Object(choice) => match (choice.kind.as_deref(), choice.name) {
+        WordOr::Object(choice) => match (choice.kind.as_deref(), choice.tool_name()) {
             (Some("function" | "custom"), Some(name)) => ToolChoice::Named(name),
             (Some("allowed_tools"), _) => {
                 request.uses.add(Feature::AllowedTools, "", "tool_choice");
-                let tools = choice.tools.unwrap_or_default().into_iter();
-                let names: Vec<String> = tools.filter_map(|tool| tool.name).collect();
+                let tools = choice.tools.unwrap_or_default();
+                let names: Vec<String> = tools.iter().filter_map(Choice::tool_name).collect();
                 request.allow(&names);
                 of_word(&choice.mode.unwrap_or_default())
             }
