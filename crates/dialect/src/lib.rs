@@ -98,3 +98,5 @@ mod recorded_tests;
 mod request_round_trip_tests;
 #[cfg(test)]
 mod request_translation_tests;
+#[cfg(test)]
+mod target_terms_tests;
