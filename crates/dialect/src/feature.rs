@@ -116,7 +116,8 @@ features! {
     JsonObject "JSON output without a schema" C D C C "the prompt has to ask for JSON anyway"
     JsonSchema "output by a JSON schema" C C C C ""
     Verbosity "`verbosity`" C D C D ""
-    MaxTokens "the limit of tokens" C C C C "messages needs one: the longest answer of the model, else 8192"
+    MaxTokens "the limit of tokens" C C C C
+        "messages needs one: the longest answer of the model, else 8192"
     Stop "stop sequences" C C R C ""
     Temperature "`temperature`" C C C C
         "messages ends at 1: more becomes 1, and is named as dropped"
