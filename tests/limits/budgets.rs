@@ -476,11 +476,18 @@ async fn what_remains_is_shown_of_live_keys_to_those_who_may_see_them() {
 #[tokio::test]
 async fn a_translated_request_reserves_the_limit_that_it_asks_for() {
     let claude = crate::translation::dialects::provider("anthropic").await;
-    let document = crate::translation::dialects::document(&[("a", "anthropic", &claude.url())]);
-    let (gateway, _) = crate::translation::dialects::gateway(&document).await;
-    let key = gateway.limited_key(json!({"budget": {"usd": 1, "per": "day"}})).await;
+    let plain = crate::translation::dialects::document(&[("a", "anthropic", &claude.url())]);
+    let price = "output_per_mtok: 10.0 }";
+    let longest = plain.replace(price, "output_per_mtok: 10.0, longest_answer: 32000 }");
     // A token of an answer costs ten dollars per million.
-    for (body, limit, reserved) in [(OPEN, 8_192, 0.081_92), (LONG, 1_000, 0.01)] {
+    for (document, body, limit, reserved) in [
+        (&plain, OPEN, 8_192, 0.081_92),
+        (&plain, LONG, 1_000, 0.01),
+        (&longest, OPEN, 32_000, 0.32),
+        (&longest, LONG, 1_000, 0.01),
+    ] {
+        let (gateway, _) = crate::translation::dialects::gateway(document).await;
+        let key = gateway.limited_key(json!({"budget": {"usd": 1, "per": "day"}})).await;
         let before = usage(&gateway, &key).await["budget"]["spent_usd"].as_f64().unwrap();
         let answer = gateway.chat(&key, body).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

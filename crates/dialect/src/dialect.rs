@@ -1,5 +1,6 @@
 //! The dialects, with methods that look up their rows.
 
+use super::neutral::target_terms::ModelTerms;
 use super::usage::Usage;
 use super::usage_answer::read_ending;
 
@@ -35,8 +36,8 @@ impl Dialect {
     }
 
     /// The token limit of a translated request whose client gives none, if the API needs a limit.
-    pub fn default_limit(self) -> Option<u64> {
-        self.row().default_limit
+    pub fn default_limit(self, model: &ModelTerms) -> Option<u64> {
+        self.row().default_limit.map(|limit| model.longest_answer.unwrap_or(limit))
     }
 
     /// Whether its API has a count of tokens that can be translated for other dialects.

@@ -126,7 +126,8 @@ features! {
     JsonSchema "output by a JSON schema" C C C C
         "in messages objects that say no `additionalProperties` get `false`, which it needs"
     Verbosity "`verbosity`" C D C D ""
-    MaxTokens "the limit of tokens" C C C C "messages needs one: 8192, if the client gives none"
+    MaxTokens "the limit of tokens" C C C C
+        "messages needs one: the longest answer of the model, else 8192"
     Stop "stop sequences" C C R C ""
     Temperature "`temperature`" C C C C
         "messages ends at 1: more becomes 1, and is named as dropped"

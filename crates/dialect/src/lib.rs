@@ -104,3 +104,5 @@ mod request_foreign_tests;
 mod request_round_trip_tests;
 #[cfg(test)]
 mod request_translation_tests;
+#[cfg(test)]
+mod target_terms_tests;

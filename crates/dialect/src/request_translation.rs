@@ -92,6 +92,13 @@ fn write_as(
     if limits_user && request.user.is_some() && request.short_user().is_none() {
         dropped.push("user".to_owned());
     }
+    match (request.depth(), &request.reasoning) {
+        (None, Some(_)) => dropped.extend(request.reasoning_members()),
+        (Some(depth), Some(asked)) if *depth != asked.depth => {
+            dropped.extend(request.reasoning_members().last());
+        }
+        _ => {}
+    }
     let body = write(request, &mut dropped).into();
     let dropped = dropped.iter().map(|member| printable(member)).collect();
     let needs_beta = target == Dialect::Messages && !request.mcp_servers.is_empty();

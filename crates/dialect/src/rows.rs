@@ -26,8 +26,8 @@ pub(super) struct DialectRow {
     /// How clients are answered; `None` if only providers speak the dialect.
     pub(super) client: Option<ClientRules>,
     pub(super) usage: UsageRules,
-    /// The token limit of a translated request whose client gives none; `None` if the dialect
-    /// requires none.
+    /// The token limit of a translated request whose client gives none, for a model whose longest
+    /// answer is not known; `None` if the dialect requires none.
     pub(super) default_limit: Option<u64>,
     /// How the dialect's providers count the tokens of a prompt, for clients of other dialects.
     pub(super) count: Option<CountRules>,

@@ -134,7 +134,7 @@ impl PromptBound {
 fn default_limit(target: &Target, prompt: &Prompt) -> Option<u64> {
     let gives_none = || prompt.neutral().is_none_or(|request| request.max_tokens.is_none());
     match target.provider.way(prompt.endpoint)? {
-        Way::Translated(dialect) if gives_none() => dialect.default_limit(),
+        Way::Translated(dialect) if gives_none() => dialect.default_limit(&target.terms),
         _ => None,
     }
 }

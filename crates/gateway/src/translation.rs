@@ -11,7 +11,8 @@ use super::plan::TranslatedRequest;
 use super::provider_headers::{endpoint_request_target, written};
 use rerouter_dialect::Dialect;
 use rerouter_dialect::neutral::answer::AnswerContext;
-use rerouter_dialect::neutral::request::{ChatTerms, Request};
+use rerouter_dialect::neutral::request::Request;
+use rerouter_dialect::neutral::target_terms::TargetTerms;
 use rerouter_dialect::protocol::{Wanted, Way};
 use rerouter_dialect::request_translation::{Translated, refused, write_count, write_request};
 use rerouter_dialect::translate_answer::estimated_count;
@@ -29,9 +30,10 @@ impl InferenceCall {
         let read = progress.neutral.as_mut().ok_or_else(|| untranslatable("it was not read"))?;
         let request = read.as_mut().map_err(|why| untranslatable(&why.0))?;
         request.model = target.model.to_string();
-        request.chat = ChatTerms {
+        request.target = TargetTerms {
             completion_tokens: target.provider.takes_completion_tokens(),
             stream_usage: target.provider.stream_usage != StreamUsage::Never,
+            model: target.terms.clone(),
         };
         let (sent, wanted) = written_for(request, dialect, endpoint.counts())?;
         let Translated { body, dropped, header } = sent;

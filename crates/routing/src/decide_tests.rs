@@ -51,6 +51,9 @@ fn routing(rules: Vec<RuleSpec>) -> Routing {
         context,
         tokens_per_second: None,
         capabilities: capabilities.map(<[_]>::to_vec),
+        longest_answer: None,
+        reasoning: None,
+        sampling: None,
     };
     let spec = RoutingSpec {
         providers: vec![provider],

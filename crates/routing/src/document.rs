@@ -1,10 +1,14 @@
 //! The routing document as written, one row per key. Values that a check may reject keep their
 //! place in the document. `compile` checks them and builds the compiled document.
 
+use std::sync::Arc;
+
 use super::prices::{KindPrices, Prices, price};
 use super::provider_spec::ProviderSpec;
+use rerouter_dialect::neutral::target_terms::{Effort, ModelTerms};
 use rerouter_document::kinds::{
-    at, each, entries, inside, keyed, number, number_in, percent, quotable, reader, whole, words,
+    at, each, entries, flag, inside, keyed, number, number_in, percent, quotable, reader, whole,
+    words,
 };
 use rerouter_document::{
     Diagnostics, Field, Finding, Located, Section, TreeValue, ValueKind, section,
@@ -77,10 +81,29 @@ section! {
         /// Of `tools`, `vision`, `json`, `audio`; default: all.
         pub capabilities: Option<Vec<&'static str>> =
             each(words(CAPABILITIES.map(|word| (word, word))), CAPABILITIES.len());
+        /// Tokens of the longest answer. Translated requests to Anthropic's protocol ask for it, if
+        /// the client sets no limit.
+        pub longest_answer: Option<u64> = whole(1, 1 << 40);
+        /// The efforts of [reasoning](translation.md#reasoning) that it takes, of `none`,
+        /// `minimal`, `low`, `medium`, `high`, `xhigh`, `max`; `budget`: a limit in tokens
+        /// instead; `[]`: it does not reason; default: all.
+        pub reasoning: Option<Vec<Effort>> =
+            each(words(Effort::ALL.map(|effort| (effort.as_str(), effort))), Effort::ALL.len());
+        /// `false`: of Anthropic's models, without `temperature`, `top_p` and `top_k`.
+        pub sampling: Option<bool> = flag();
     }
 }
 
 impl ModelSpec {
+    /// What the model takes of a translated request.
+    pub(super) fn terms(&self) -> ModelTerms {
+        ModelTerms {
+            longest_answer: self.longest_answer,
+            reasoning: self.reasoning.as_deref().map(Arc::from),
+            sampling: self.sampling,
+        }
+    }
+
     /// The prices of the model.
     pub(super) fn prices(&self) -> Prices {
         let MultiplierSpec { service_tier, speed, inference_geo } = &self.multipliers;

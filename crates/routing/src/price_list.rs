@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::presets::Preset;
 use super::prices::{KindPrices, Prices};
+use rerouter_dialect::neutral::target_terms::ModelTerms;
 
 /// The parsed list. It is empty if it cannot be parsed; a test makes sure that it can.
 static LIST: LazyLock<ShippedPriceList> =
@@ -34,6 +35,7 @@ pub(super) struct ShippedModel {
     pub(super) prices: Arc<Prices>,
     pub(super) context: Option<u64>,
     pub(super) capabilities: Option<Vec<String>>,
+    pub(super) terms: ModelTerms,
 }
 
 /// An entry of the list, as in `models` of a document.
@@ -45,6 +47,8 @@ struct ListedModel {
     tiers: Vec<ListedPrices>,
     #[serde(default)]
     multipliers: BTreeMap<String, BTreeMap<String, f64>>,
+    #[serde(flatten)]
+    terms: ModelTerms,
     #[serde(flatten)]
     prices: ListedPrices,
 }
@@ -60,8 +64,8 @@ impl From<ListedModel> for ShippedModel {
         for tier in &listed.tiers {
             prices.tier(tier.get("above").map_or(0, |above| *above as u64), &each(tier));
         }
-        let (context, capabilities) = (listed.context, listed.capabilities);
-        ShippedModel { prices: Arc::new(prices), context, capabilities }
+        let ListedModel { context, capabilities, terms, .. } = listed;
+        ShippedModel { prices: Arc::new(prices), context, capabilities, terms }
     }
 }
 
@@ -150,3 +154,7 @@ mod tests {
 #[cfg(test)]
 #[path = "price_list_kinds_tests.rs"]
 mod kinds_tests;
+
+#[cfg(test)]
+#[path = "price_list_terms_tests.rs"]
+mod terms_tests;

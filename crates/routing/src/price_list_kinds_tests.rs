@@ -100,8 +100,9 @@ fn prices_are_of_known_kinds_and_in_their_order() {
     let kinds = UsageKind::ALL.map(UsageKind::price);
     for_each_model(|part, name, model| {
         let others = ["tiers", "multipliers", "context", "capabilities"];
-        for key in model.keys() {
-            let is_known = kinds.contains(&key.as_str()) || others.contains(&key.as_str());
+        let terms = ["longest_answer", "reasoning", "sampling"];
+        for key in model.keys().map(String::as_str) {
+            let is_known = kinds.contains(&key) || others.contains(&key) || terms.contains(&key);
             assert!(is_known, "{part}/{name} {key}");
         }
         for key in kinds.iter().filter(|key| model.contains_key(**key)) {

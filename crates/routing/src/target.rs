@@ -12,6 +12,7 @@ use super::provider::Provider;
 use super::request_head::header_of;
 use rerouter_base::metrics::{Metrics, TargetMeters};
 use rerouter_dialect::endpoint::Endpoint;
+use rerouter_dialect::neutral::target_terms::ModelTerms;
 use rerouter_dialect::protocol::Way;
 
 /// One model of one provider.
@@ -29,6 +30,8 @@ pub struct Target {
     /// Tokens of an answer that the provider can make in a second, as the document says.
     pub tokens_per_second: Option<u64>,
     pub capabilities: Option<Vec<String>>,
+    /// What the model takes of a translated request.
+    pub terms: ModelTerms,
     /// Whether clients may request it by its name. A pattern that only the targets of recipes have
     /// created cannot be requested.
     pub(super) is_direct: bool,
@@ -62,6 +65,7 @@ impl Target {
             context: self.context,
             tokens_per_second: self.tokens_per_second,
             capabilities: self.capabilities.clone(),
+            terms: self.terms.clone(),
             is_direct: self.is_direct,
             pattern: self.pattern.clone(),
             state: OnceLock::from(state),
@@ -84,6 +88,7 @@ impl Target {
             context: self.context.or_else(|| listed?.context),
             tokens_per_second: self.tokens_per_second,
             capabilities: capabilities.cloned(),
+            terms: listed.map_or_else(|| self.terms.clone(), |listed| self.terms.or(&listed.terms)),
             is_direct: self.is_direct,
             pattern: Some(Arc::clone(self)),
             state: OnceLock::from(Arc::clone(self.state.get_or_init(Arc::default))),

@@ -23,7 +23,8 @@ pub(crate) fn write(request: &Request) -> Vec<u8> {
 }
 
 fn write_settings(body: &mut Members<'_>, request: &Request) {
-    let limit = if request.chat.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
+    let limit =
+        if request.target.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
     body.option(limit, &request.max_tokens);
     if !request.stop.is_empty() {
         body.value("stop", &request.stop);
@@ -50,14 +51,14 @@ fn write_settings(body: &mut Members<'_>, request: &Request) {
         }
     }
     body.option("verbosity", &request.verbosity);
-    if let Some(reasoning) = &request.reasoning {
-        body.option("reasoning_effort", &reasoning.depth.effort());
+    if let Some(depth) = request.depth() {
+        body.option("reasoning_effort", &depth.effort());
     }
     body.option("user", &request.short_user());
     if request.stream {
         body.value("stream", &true);
         // The other dialects report the usage in every stream, so it is always requested.
-        if request.chat.stream_usage {
+        if request.target.stream_usage {
             body.value("stream_options", &json!({"include_usage": true}));
         }
     }

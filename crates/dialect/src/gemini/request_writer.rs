@@ -6,16 +6,11 @@ use serde_json::json;
 
 use crate::json_writer::{Items, Members, object};
 use crate::neutral::part::{PDF, Part, Source, ToolResult};
-use crate::neutral::request::{Depth, OutputFormat, Reasoning, Request, Speaker, ToolChoice};
+use crate::neutral::request::{Depth, OutputFormat, Request, Speaker, ToolChoice};
 
 /// The signature that Google documents for calls of another model. Models that sign their calls
 /// refuse a conversation without any.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
-
-/// Thinking budget in tokens of each effort, as in Google's own OpenAI compatibility.
-const BUDGETS: [(&str, i64); 4] = [("none", 0), ("minimal", 1024), ("low", 1024), ("medium", 8192)];
-/// Thinking budget in tokens of all higher efforts.
-const HIGH_BUDGET: i64 = 24_576;
 
 pub(crate) fn write(request: &Request) -> Vec<u8> {
     object(|body| write_members(body, request))
@@ -248,24 +243,17 @@ fn write_config(body: &mut Members<'_>, request: &Request) {
                 config.value("responseJsonSchema", schema);
             }
         }
-        if let Some(reasoning) = &request.reasoning {
-            write_thinking(config, reasoning);
+        if let (Some(reasoning), Some(depth)) = (&request.reasoning, request.depth()) {
+            write_thinking(config, &depth, reasoning.shown);
         }
     });
 }
 
-fn write_thinking(config: &mut Members<'_>, reasoning: &Reasoning) {
-    let budget = match &reasoning.depth {
-        Depth::Free => json!(-1),
-        Depth::Budget(budget) => json!(budget),
-        Depth::Effort(effort) => {
-            let known = BUDGETS.iter().find(|(name, _)| name == effort);
-            json!(known.map_or(HIGH_BUDGET, |(_, budget)| *budget))
-        }
-    };
+fn write_thinking(config: &mut Members<'_>, depth: &Depth, shown: Option<bool>) {
+    let budget = depth.budget().map_or(json!(-1), |budget| json!(budget));
     config.object("thinkingConfig", |thinking| {
         thinking.value("thinkingBudget", &budget);
-        if budget != json!(0) && reasoning.shown != Some(false) {
+        if budget != json!(0) && shown != Some(false) {
             thinking.value("includeThoughts", &true);
         }
     });

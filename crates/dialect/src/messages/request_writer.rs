@@ -1,7 +1,7 @@
 //! The neutral form as Anthropic's messages.
 
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Number, json};
 
 use super::schema;
 use crate::json_writer::{Items, Members, object};
@@ -9,11 +9,17 @@ use crate::neutral::part::{Part, Source, Thinking, ToolResult};
 use crate::neutral::request::{
     CachePlace, Depth, McpServer, OutputFormat, Request, Speaker, Tool, ToolChoice, WebSearch,
 };
+use crate::neutral::target_terms::Effort;
 use rerouter_base::secret::Secret;
 
 /// The `max_tokens` of a translated request whose client gave no limit, as this dialect requires
-/// one. Budgets reserve this many tokens. Every current model of the dialect can write so much.
+/// one, for a model whose longest answer is not known. Budgets reserve this many tokens. Every
+/// current model of the dialect can write so much.
 pub(super) const DEFAULT_MAX_TOKENS: u64 = 8_192;
+/// Anthropic's least budget of thinking, in tokens.
+const LEAST_BUDGET: u64 = 1_024;
+/// The budget of thinking in tokens, if the client sets no depth.
+const FREE_BUDGET: u64 = 8_192;
 
 /// Writes a request. Members that the request's rules forbid are left out and noted in `dropped`.
 pub(crate) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {
@@ -21,7 +27,7 @@ pub(crate) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {
         body.value("model", &request.model);
         match &request.max_tokens {
             Some(limit) => body.value("max_tokens", limit),
-            None => body.value("max_tokens", &DEFAULT_MAX_TOKENS),
+            None => body.value("max_tokens", &default_limit(request)),
         }
         write_system(body, request);
         let marks = request.marked_parts();
@@ -54,6 +60,11 @@ fn write_system(body: &mut Members<'_>, request: &Request) {
             });
         }
     });
+}
+
+/// The limit of an answer in tokens, if the client gives none.
+fn default_limit(request: &Request) -> u64 {
+    request.target.model.longest_answer.unwrap_or(DEFAULT_MAX_TOKENS)
 }
 
 /// Whether a text may be a block. Anthropic refuses texts without a letter.
@@ -270,28 +281,68 @@ fn write_search(tools: &mut Items<'_>, search: &WebSearch) {
     });
 }
 
+/// How `thinking` asks for thought.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Unsaid,
+    Disabled,
+    Adaptive,
+    /// With a limit in tokens.
+    Enabled(u64),
+}
+
+/// The mode for this depth. Thinking is left out, and noted in `dropped`, if the answer has no room
+/// for it, or if a tool is forced: Anthropic refuses both together, and without the tool the answer
+/// would be another one.
+fn mode(request: &Request, depth: Option<&Depth>, dropped: &mut Vec<String>) -> Mode {
+    let Some(depth) = depth else { return Mode::Unsaid };
+    if depth.effort() == Some("none") {
+        return Mode::Disabled;
+    }
+    let terms = &request.target.model;
+    let limit = request.max_tokens.as_ref().and_then(Number::as_u64);
+    let limit = limit.unwrap_or(default_limit(request));
+    // An effort leaves half of the limit to the text.
+    let most = if matches!(depth, Depth::Budget(_)) { limit.saturating_sub(1) } else { limit / 2 };
+    let budget = depth.budget().unwrap_or(FREE_BUDGET).max(LEAST_BUDGET).min(most);
+    let is_adaptive = !terms.takes(Effort::Budget);
+    if (is_adaptive || budget >= LEAST_BUDGET) && !request.forces_tool() {
+        return if is_adaptive { Mode::Adaptive } else { Mode::Enabled(budget) };
+    }
+    let members = request.reasoning_members().filter(|member| !dropped.contains(member));
+    let members: Vec<String> = members.collect();
+    dropped.extend(members);
+    if terms.takes(Effort::None) { Mode::Disabled } else { Mode::Unsaid }
+}
+
+/// Writes `thinking`. Newer models show none of it, if they are not asked to.
+fn write_mode(body: &mut Members<'_>, mode: Mode, shown: Option<bool>) {
+    let (name, budget) = match mode {
+        Mode::Unsaid => return,
+        Mode::Disabled => return body.value("thinking", &json!({"type": "disabled"})),
+        Mode::Adaptive => ("adaptive", None),
+        Mode::Enabled(budget) => ("enabled", Some(budget)),
+    };
+    body.object("thinking", |thinking| {
+        thinking.value("type", name);
+        thinking.option("budget_tokens", &budget);
+        if shown == Some(false) {
+            thinking.value("display", "omitted");
+        } else if mode == Mode::Adaptive {
+            thinking.value("display", "summarized");
+        }
+    });
+}
+
 fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<String>) {
     if !request.stop.is_empty() {
         body.value("stop_sequences", &request.stop);
     }
-    let depth = request.reasoning.as_ref().map(|reasoning| &reasoning.depth);
-    let effort = match depth {
-        Some(Depth::Effort(effort)) if effort == "minimal" => Some("low"),
-        Some(depth) => depth.effort(),
-        None => None,
-    };
-    let thinks = depth.is_some() && effort != Some("none");
-    if let Some(reasoning) = request.reasoning.as_ref().filter(|_| thinks) {
-        body.object("thinking", |thinking| {
-            thinking.value("type", "adaptive");
-            if let Some(shown) = reasoning.shown {
-                thinking.value("display", if shown { "summarized" } else { "omitted" });
-            }
-        });
-    } else if depth.is_some() {
-        body.value("thinking", &json!({"type": "disabled"}));
-    }
-    let effort = effort.filter(|_| thinks);
+    let depth = request.depth();
+    let mode = mode(request, depth.as_deref(), dropped);
+    write_mode(body, mode, request.reasoning.as_ref().and_then(|reasoning| reasoning.shown));
+    let effort = depth.as_deref().and_then(Depth::effort).filter(|_| mode == Mode::Adaptive);
+    let effort = effort.map(|effort| if effort == "minimal" { "low" } else { effort });
     let schema = match &request.output {
         Some(OutputFormat::Schema { schema, .. }) => Some(schema),
         _ => None,
@@ -310,7 +361,9 @@ fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<S
             }
         });
     }
-    write_sampling(body, request, thinks, dropped);
+    let thinks = matches!(mode, Mode::Adaptive | Mode::Enabled(_));
+    let is_fixed = thinks || request.target.model.sampling == Some(false);
+    write_sampling(body, request, is_fixed, dropped);
     if let Some(user) = &request.user {
         body.object("metadata", |metadata| metadata.value("user_id", user));
     }
@@ -319,30 +372,30 @@ fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<S
     }
 }
 
-/// Writes temperature, `top_p` and `top_k`. The temperature is at most 1 in this dialect. With
-/// thinking only the defaults are allowed, so all three are left out.
+/// Writes temperature, `top_p` and `top_k`. The temperature is at most 1 in this dialect. If they
+/// are fixed, as with thinking, only the defaults are allowed, so all three are left out.
 fn write_sampling(
     body: &mut Members<'_>,
     request: &Request,
-    thinks: bool,
+    is_fixed: bool,
     dropped: &mut Vec<String>,
 ) {
     let sampling = &request.sampling;
     if let Some(temperature) = &sampling.temperature {
         let is_high = temperature.as_f64().is_some_and(|temperature| temperature > 1.0);
         let is_one = temperature.as_f64() == Some(1.0);
-        if is_high || (thinks && !is_one) {
+        if is_high || (is_fixed && !is_one) {
             dropped.push("temperature".to_owned());
         }
-        if !thinks && is_high {
+        if !is_fixed && is_high {
             body.value("temperature", &1);
-        } else if !thinks {
+        } else if !is_fixed {
             body.value("temperature", temperature);
         }
     }
     for (name, number) in [("top_p", &sampling.top_p), ("top_k", &sampling.top_k)] {
         match number {
-            Some(_) if thinks => dropped.push(name.to_owned()),
+            Some(_) if is_fixed => dropped.push(name.to_owned()),
             number => body.option(name, number),
         }
     }

@@ -12,4 +12,5 @@ pub mod part;
 pub mod request;
 pub(crate) mod seal;
 pub(crate) mod size;
+pub mod target_terms;
 pub(crate) mod text_tool;

@@ -7,6 +7,7 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::part::{Part, Source, ToolResult};
+use super::target_terms::TargetTerms;
 use crate::feature::Feature;
 use rerouter_base::secret::Secret;
 
@@ -38,23 +39,7 @@ pub struct Request {
     /// The client's name for the end user.
     pub user: Option<String>,
     pub uses: UsedFeatures,
-    /// Fields that the target accepts, if it speaks chat completions.
-    pub chat: ChatTerms,
-}
-
-/// Fields that a provider of chat completions accepts. The default is OpenAI's own API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChatTerms {
-    /// Whether it takes `max_completion_tokens`; others take `max_tokens` only.
-    pub completion_tokens: bool,
-    /// Whether it takes `stream_options.include_usage`.
-    pub stream_usage: bool,
-}
-
-impl Default for ChatTerms {
-    fn default() -> Self {
-        ChatTerms { completion_tokens: true, stream_usage: true }
-    }
+    pub target: TargetTerms,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +192,20 @@ impl Depth {
             Depth::Budget(..4096) => Some("low"),
             Depth::Budget(..16_384) => Some("medium"),
             Depth::Budget(_) => Some("high"),
+        }
+    }
+
+    /// The matching limit in tokens, as in Google's own OpenAI compatibility; `None` for `Free`.
+    pub(crate) fn budget(&self) -> Option<u64> {
+        match self {
+            Depth::Free => None,
+            Depth::Budget(budget) => Some(*budget),
+            Depth::Effort(effort) => Some(match effort.as_str() {
+                "none" => 0,
+                "minimal" | "low" => 1024,
+                "medium" => 8192,
+                _ => 24_576,
+            }),
         }
     }
 }
@@ -381,6 +380,31 @@ impl Request {
         let of_provider = self.web_search.is_some() || self.web_fetch || self.code_execution;
         let of_provider = of_provider || !self.mcp_servers.is_empty();
         of_provider || !self.tools.is_empty()
+    }
+
+    /// Whether the model has to call a tool.
+    pub(crate) fn forces_tool(&self) -> bool {
+        let is_forced = matches!(self.tool_choice, Some(ToolChoice::Any | ToolChoice::Named(_)));
+        is_forced && self.has_tools()
+    }
+
+    /// How much the target's model is asked to think. Not as the client asks, if the model does not
+    /// take that. `None` if the client does not ask, or the model does not reason.
+    pub(crate) fn depth(&self) -> Option<Cow<'_, Depth>> {
+        let (asked, terms) = (&self.reasoning.as_ref()?.depth, &self.target.model);
+        match asked.effort() {
+            None => Some(Cow::Borrowed(asked)).filter(|_| !terms.never_reasons()),
+            Some(effort) => terms.fit(effort).map(|fit| match fit == effort {
+                true => Cow::Borrowed(asked),
+                false => Cow::Owned(Depth::Effort(fit.to_owned())),
+            }),
+        }
+    }
+
+    /// The members by which the client asks for reasoning.
+    pub(crate) fn reasoning_members(&self) -> impl Iterator<Item = String> {
+        let asked = self.uses.iter().filter(|used| used.feature == Feature::Reasoning);
+        asked.map(Use::member)
     }
 
     /// The end user, unless the name is longer than OpenAI's API accepts.

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::json_writer::{Items, Members, object};
 use crate::neutral::part::{File, Part, Source, Thinking, ToolResult};
 use crate::neutral::request::{
-    McpServer, OutputFormat, Reasoning, Request, Speaker, Tool, ToolChoice, Turn, WebSearch,
+    McpServer, OutputFormat, Request, Speaker, Tool, ToolChoice, Turn, WebSearch,
 };
 use rerouter_base::secret::Secret;
 
@@ -45,8 +45,8 @@ fn write_settings(body: &mut Members<'_>, request: &Request) {
             text.option("verbosity", &request.verbosity);
         });
     }
-    if let Some(reasoning) = &request.reasoning {
-        write_reasoning(body, reasoning);
+    if let (Some(reasoning), Some(depth)) = (&request.reasoning, request.depth()) {
+        write_reasoning(body, reasoning.shown, depth.effort());
     }
     body.option("user", &request.short_user());
     // Providers of the other dialects store nothing, so this provider must not either.
@@ -56,14 +56,14 @@ fn write_settings(body: &mut Members<'_>, request: &Request) {
     }
 }
 
-fn write_reasoning(body: &mut Members<'_>, reasoning: &Reasoning) {
+fn write_reasoning(body: &mut Members<'_>, shown: Option<bool>, effort: Option<&str>) {
     body.object("reasoning", |member| {
-        member.option("effort", &reasoning.depth.effort());
-        if reasoning.shown == Some(true) {
+        member.option("effort", &effort);
+        if shown == Some(true) {
             member.value("summary", "auto");
         }
     });
-    if reasoning.depth.effort() != Some("none") {
+    if effort != Some("none") {
         // Without stored state, this is the only form in which reasoning can go back to the model.
         body.value("include", &["reasoning.encrypted_content"]);
     }

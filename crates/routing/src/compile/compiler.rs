@@ -17,6 +17,7 @@ use crate::prices::Prices;
 use crate::provider::{NODES, Provider};
 use crate::request_head::header_of;
 use crate::target::{Target, translated};
+use rerouter_dialect::neutral::target_terms::ModelTerms;
 use rerouter_document::{Finding, Located, did_you_mean};
 
 /// Maximum length in bytes of the name of a provider, recipe or rule. The names become header
@@ -69,6 +70,7 @@ struct ModelSettings {
     context: Option<u64>,
     tokens_per_second: Option<u64>,
     capabilities: Option<Vec<String>>,
+    terms: ModelTerms,
 }
 
 impl<'o> Compiler<'o> {
@@ -194,6 +196,7 @@ impl<'o> Compiler<'o> {
                 .capabilities
                 .as_ref()
                 .map(|all| all.iter().map(ToString::to_string).collect()),
+            terms: spec.terms(),
         };
         self.models.insert(spec.name.value.clone(), settings);
         self.star(&spec.name) && self.named_provider(&spec.name).is_some()
@@ -216,6 +219,7 @@ impl<'o> Compiler<'o> {
             settings.tokens_per_second = settings.tokens_per_second.or(under.to.tokens_per_second);
             let capabilities = || under.to.capabilities.clone();
             settings.capabilities = settings.capabilities.or_else(capabilities);
+            settings.terms = settings.terms.or(&under.to.terms);
         }
         settings
     }
@@ -261,8 +265,13 @@ impl<'o> Compiler<'o> {
             self.fault(name, message, "the name of a deployment");
             return None;
         }
-        let ModelSettings { mut prices, mut context, tokens_per_second, mut capabilities } =
-            self.settings(&name.value);
+        let ModelSettings {
+            mut prices,
+            mut context,
+            tokens_per_second,
+            mut capabilities,
+            mut terms,
+        } = self.settings(&name.value);
         // For a target under a pattern, `Target::under` looks them up later by its name.
         if let Some(listed) = price_list::find(provider.price_list, model) {
             if prices.is_none() {
@@ -271,6 +280,7 @@ impl<'o> Compiler<'o> {
             }
             context = context.or(listed.context);
             capabilities = capabilities.or_else(|| listed.capabilities.clone());
+            terms = terms.or(&listed.terms);
         }
         self.warnings.extend(warnings::of_price(name, &provider, prices.as_deref()));
         let target = Arc::new(Target {
@@ -282,6 +292,7 @@ impl<'o> Compiler<'o> {
             context,
             tokens_per_second,
             capabilities,
+            terms,
             is_direct: beginning(model).is_none() || self.models.contains_key(&name.value),
             pattern: None,
             state: OnceLock::new(),

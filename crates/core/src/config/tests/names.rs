@@ -103,6 +103,35 @@ fn targets_under_a_pattern_share_its_state_and_its_settings() {
 }
 
 #[test]
+fn what_a_document_says_of_a_model_wins_over_patterns_and_the_shipped_list() {
+    let text = r#"
+providers: { a: { preset: anthropic, api_key: a-long-enough-key } }
+models:
+  a/claude-haiku-4-5: { longest_answer: 16000 }
+  "a/*": { longest_answer: 32000, reasoning: [], sampling: true }
+  "a/claude-opus-*": { reasoning: [low, high] }
+recipes: {}
+aliases: {}
+"#;
+    let terms = |text: &str, name| {
+        let terms = routing(text).target_for(name).unwrap().terms.clone();
+        let words: Option<Vec<_>> =
+            terms.reasoning.map(|all| all.iter().map(|effort| effort.as_str()).collect());
+        (terms.longest_answer, words, terms.sampling)
+    };
+    let haiku = "a/claude-haiku-4-5";
+    assert_eq!(terms(text, haiku), (Some(16_000), Some(vec![]), Some(true)));
+    let opus = "a/claude-opus-4-8";
+    assert_eq!(terms(text, opus), (Some(32_000), Some(vec!["low", "high"]), Some(true)));
+    let bare = text.replace(", reasoning: [], sampling: true", "");
+    assert_eq!(terms(&bare, haiku), (Some(16_000), Some(vec!["none", "budget"]), None));
+    assert_eq!(terms(&bare, opus).2, Some(false));
+    assert_eq!(terms(&bare, "a/claude-unheard-of"), (Some(32_000), None, None));
+    let unlisted = format!("prices: none\n{bare}");
+    assert_eq!(terms(&unlisted, haiku), (Some(16_000), None, None));
+}
+
+#[test]
 fn a_breaker_of_the_pattern_counts_for_its_targets() {
     let routing = routing(DOCUMENT);
     let mut inputs = chat("p/any", 7);
