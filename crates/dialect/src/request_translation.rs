@@ -8,7 +8,7 @@ pub use super::members::MalformedRequest;
 use super::members::printable;
 use super::neutral::part::Part;
 use super::neutral::request::Request;
-use super::{Dialect, chat, gemini, messages, responses};
+use super::{Dialect, messages};
 use rerouter_base::error::{Error, Kind};
 
 /// A request in the target's dialect.
@@ -34,15 +34,11 @@ pub struct TranslationRefusal {
 /// Reads a request. Fails if the body does not have the shape of its dialect, or if the dialect has
 /// no clients.
 pub fn read_request(source: Dialect, body: &[u8]) -> Result<Request, MalformedRequest> {
-    let mut request = match source {
-        Dialect::Chat => chat::request_reader::read(body)?,
-        Dialect::Messages => messages::request_reader::read(body)?,
-        Dialect::Responses => responses::request_reader::read(body)?,
-        Dialect::Gemini | Dialect::Embeddings => {
-            return Err(MalformedRequest("the dialect".to_owned()));
-        }
+    let Some(rules) = &source.row().client else {
+        return Err(MalformedRequest("the dialect".to_owned()));
     };
-    request.conclude(source == Dialect::Messages);
+    let mut request = (rules.read_request)(body)?;
+    request.conclude(rules.prefills);
     Ok(request)
 }
 
@@ -56,13 +52,7 @@ pub fn refused(request: &Request, target: Dialect) -> Option<TranslationRefusal>
 
 /// Writes a request in another dialect. A body for Gemini names no model, as that is in the path.
 pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, TranslationRefusal> {
-    write_as(request, target, |request, dropped| match target {
-        Dialect::Messages => messages::request_writer::write(request, dropped),
-        Dialect::Responses => responses::request_writer::write(request),
-        Dialect::Gemini => gemini::request_writer::write(request),
-        // No request is translated for embeddings.
-        Dialect::Chat | Dialect::Embeddings => chat::request_writer::write(request),
-    })
+    write_as(request, target, target.row().write_request)
 }
 
 /// Writes a request that counts the tokens of `request`; `None` if the dialect has no such request.

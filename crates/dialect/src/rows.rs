@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::Dialect;
 use super::agent::AgentRules;
+use super::members::MalformedRequest;
 use super::neutral::answer::{Answer, AnswerContext, Failure};
 use super::neutral::event::{Each, ReadEvents, Unreadable, WriteEvents};
 use super::neutral::request::Request;
@@ -23,6 +24,8 @@ pub(super) struct DialectRow {
     /// Reads a whole answer.
     pub(super) read_whole: fn(&str, Each<'_>) -> Result<(), Unreadable>,
     pub(super) oversized: OversizedRule,
+    /// Writes a request. Members that the request's rules forbid are left out and noted.
+    pub(super) write_request: fn(&Request, &mut Vec<String>) -> Vec<u8>,
     /// How clients are answered; `None` if only providers speak the dialect.
     pub(super) client: Option<ClientRules>,
     pub(super) usage: UsageRules,
@@ -33,8 +36,11 @@ pub(super) struct DialectRow {
     pub(super) count: Option<CountRules>,
 }
 
-/// The answers to the dialect's clients.
+/// How the dialect's clients are read and answered.
 pub(super) struct ClientRules {
+    pub(super) read_request: fn(&[u8]) -> Result<Request, MalformedRequest>,
+    /// Whether an answer goes on with the text of a last turn of the assistant.
+    pub(super) prefills: bool,
     pub(super) write_answer: fn(&Answer, &mut Vec<u8>),
     /// A writer of streams.
     pub(super) writer: fn(&AnswerContext) -> Box<dyn WriteEvents>,

@@ -32,6 +32,8 @@ use stream_writer::ChatStreamWriter;
 pub(super) const BETA_HEADER: HeaderName = HeaderName::from_static("openai-beta");
 
 pub(super) const CLIENT: ClientRules = ClientRules {
+    read_request: request_reader::read,
+    prefills: false,
     write_answer: answer_writer::write,
     writer: |context| Box::new(ChatStreamWriter::new(context.include_usage)),
     last_event: None,
@@ -46,6 +48,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
     reader: || Box::<ChatStreamReader>::default(),
     read_whole: stream_reader::read_whole,
     oversized: OversizedRule::Text,
+    write_request: |request, _| request_writer::write(request),
     client: Some(CLIENT),
     usage: USAGE,
     default_limit: None,

@@ -8,10 +8,12 @@ use super::tool_reader::{Choice, SearchOptions, ToolMember};
 use super::tool_reader::{read_choice, read_search, read_tool};
 use crate::feature::Feature;
 use crate::members::{Content, MalformedRequest, Table, WordOr, read as parse, wire_object};
-use crate::neutral::part::{Base64, File, Image, Part, Source, ToolCall, ToolResult};
+use crate::neutral::part::{Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult};
 use crate::neutral::request::{
     CachePlace, Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
 };
+use crate::neutral::seal;
+use crate::neutral::seal::Seal;
 use crate::neutral::text_tool;
 
 const BODY: Table = &[
@@ -36,8 +38,15 @@ const MESSAGE: Table = &[
     ("annotations", Feature::Hints),
     ("name", Feature::Hints),
     ("reasoning", Feature::Thinking),
-    ("reasoning_content", Feature::Thinking),
-    ("reasoning_details", Feature::Thinking),
+];
+const DETAIL: Table = &[
+    ("type", Feature::Thinking),
+    ("format", Feature::Thinking),
+    ("index", Feature::Thinking),
+    ("id", Feature::Thinking),
+    ("text", Feature::Thinking),
+    ("summary", Feature::Thinking),
+    ("signature", Feature::Thinking),
 ];
 const PART: Table = &[("prompt_cache_breakpoint", Feature::Hints)];
 const CALL: Table = &[("index", Feature::Hints), ("extra_content", Feature::Thinking)];
@@ -87,8 +96,12 @@ wire_object!(Message, MESSAGE, {
     refusal: String,
     tool_calls: Vec<Call>,
     tool_call_id: String,
+    reasoning_content: String,
+    reasoning_details: Vec<ReasoningDetail>,
     cache_control: Box<RawValue>,
 });
+// What the gateway gave the client for a seal. OpenRouter's own have more members.
+wire_object!(ReasoningDetail, DETAIL, { data: String, });
 wire_object!(ContentPart, PART, {
     kind: String = "type",
     text: String,
@@ -231,6 +244,10 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
         }
         Some("user") => request.say(Speaker::User, content, false),
         Some("assistant") => {
+            let thinking =
+                read_thinking(message.reasoning_content, message.reasoning_details, uses);
+            marks.iter_mut().for_each(|(part, _)| *part += thinking.len());
+            content.splice(0..0, thinking);
             content.extend(message.refusal.map(Part::Refusal));
             for call in message.tool_calls.unwrap_or_default() {
                 content.extend(read_call(call, uses));
@@ -253,6 +270,25 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     let place = |(part, mark)| (CachePlace::Part(turn, first + part), mark);
     request.cache_marks.extend(marks.into_iter().map(place));
     Ok(())
+}
+
+/// Reads the thinking of an earlier answer, as far as the gateway sealed it. A signature of messages
+/// is for a text, which has to be there.
+fn read_thinking(
+    text: Option<String>,
+    details: Option<Vec<ReasoningDetail>>,
+    uses: &mut UsedFeatures,
+) -> Vec<Part> {
+    uses.add_if(text.is_some(), Feature::Thinking, "messages.", "reasoning_content");
+    uses.add_if(details.is_some(), Feature::Thinking, "messages.", "reasoning_details");
+    let data = details.into_iter().flatten().filter_map(|detail| detail.data);
+    let seals: Vec<Seal> = data.filter_map(|data| Seal::from_text(&data)).collect();
+    let text = text.filter(|_| seals.len() == 1).unwrap_or_default();
+    let is_whole = |seal: &Seal| {
+        seal.dialect != seal::MESSAGES || !text.is_empty() || seal.text("redacted").is_some()
+    };
+    let whole = seals.into_iter().filter(is_whole);
+    whole.map(|seal| Part::Thinking(Thinking { text: text.clone(), seal: Some(seal) })).collect()
 }
 
 /// Marks of the cache, with the indexes of their parts in the content.

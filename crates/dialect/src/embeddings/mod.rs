@@ -4,8 +4,8 @@ pub mod recorded;
 pub(crate) mod request_facts;
 
 use super::Dialect;
-use super::chat::errors;
 use super::chat::stream_reader::{self, ChatStreamReader};
+use super::chat::{errors, request_writer};
 use super::request::generation_limits::LimitRules;
 use super::request::model_request::RequestRules;
 use super::rows::{DialectRow, EndpointRow};
@@ -20,6 +20,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
     reader: || Box::<ChatStreamReader>::default(),
     read_whole: stream_reader::read_whole,
     oversized: OversizedRule::Ignored,
+    write_request: |request, _| request_writer::write(request),
     client: None,
     usage: USAGE,
     default_limit: None,

@@ -20,6 +20,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
     reader: || Box::<GeminiStreamReader>::default(),
     read_whole: stream_reader::read_whole,
     oversized: OversizedRule::Ignored,
+    write_request: |request, _| request_writer::write(request),
     client: None,
     usage: usage::USAGE,
     default_limit: None,

@@ -52,7 +52,10 @@ pub(super) static DIALECT: DialectRow = DialectRow {
     reader: || Box::<MessagesStreamReader>::default(),
     read_whole: stream_reader::read_whole,
     oversized: OversizedRule::Ignored,
+    write_request: request_writer::write,
     client: Some(ClientRules {
+        read_request: request_reader::read,
+        prefills: true,
         write_answer: answer_writer::write,
         writer: |_| Box::<MessagesStreamWriter>::default(),
         last_event: None,

@@ -26,7 +26,10 @@ pub(super) static DIALECT: DialectRow = DialectRow {
     reader: || Box::<ResponsesStreamReader>::default(),
     read_whole: stream_reader::read_whole,
     oversized: OversizedRule::End(stream_reader::is_end),
+    write_request: |request, _| request_writer::write(request),
     client: Some(ClientRules {
+        read_request: request_reader::read,
+        prefills: false,
         write_answer: answer_writer::write,
         writer: |context| Box::new(ResponsesStreamWriter::new(context)),
         last_event: Some(stream_reader::last_response),
