@@ -105,4 +105,6 @@ mod request_round_trip_tests;
 #[cfg(test)]
 mod request_translation_tests;
 #[cfg(test)]
+mod setting_fixtures;
+#[cfg(test)]
 mod target_terms_tests;

@@ -74,8 +74,8 @@ impl MalformedRequest {
     pub(super) const TOO_LARGE: &str = "the body has too many objects and lists";
 }
 
-/// Parses a body, and notes the members of its objects that have no field. The error quotes no value
-/// of the body.
+/// Parses a body, and notes the members of its objects that have no field. The error quotes no
+/// value of the body.
 pub(super) fn read<'a, T: Deserialize<'a>>(
     body: &'a [u8],
 ) -> Result<(T, UsedFeatures), MalformedRequest> {

@@ -87,7 +87,7 @@ fn places() -> Vec<(Dialect, Value, String)> {
         objects(&body, String::new(), &mut found);
         let leaves_out = body["tool_choice"]["type"] == "allowed_tools";
         found.retain(|place| {
-            !place.ends_with("/configs") && !(leaves_out && place.starts_with("/tools/"))
+            !(place.ends_with("/configs") || leaves_out && place.starts_with("/tools/"))
         });
         all.extend(found.into_iter().map(|place| (source, body.clone(), place)));
     }

@@ -410,3 +410,38 @@ fn system_text_alone_is_what_the_user_says() {
         assert_eq!(sent.to_string().matches("Say hi.").count(), 1);
     }
 }
+
+#[test]
+fn clients_of_chat_send_seals_of_thinking_back() {
+    let sealed = |dialect: &'static str, value: Value| Seal { dialect, value }.to_text();
+    let body = |text: Value, data: &str| {
+        json!({ "model": "m", "messages": [
+            { "role": "user", "content": "2+2?" },
+            { "role": "assistant", "content": null, "reasoning_content": text,
+              "reasoning_details": [
+                { "type": "reasoning.encrypted", "data": data, "format": "rerouter", "index": 0 }],
+              "tool_calls": [{ "id": "c", "type": "function",
+                "function": { "name": "f", "arguments": "{}" } }] },
+            { "role": "tool", "tool_call_id": "c", "content": "4" },
+        ] })
+    };
+    let sent = |body: &Value, target| {
+        let request = read_request(Dialect::Chat, body.to_string().as_bytes()).unwrap();
+        let made = write_request(&request, target).unwrap();
+        (value(&made), made.dropped)
+    };
+    let signature = sealed("messages", json!({ "signature": "c2ln" }));
+    let (messages, dropped) = sent(&body(json!("Hm."), &signature), Dialect::Messages);
+    let block = &messages["messages"][1]["content"][0];
+    assert_eq!(block, &json!({ "type": "thinking", "thinking": "Hm.", "signature": "c2ln" }));
+    assert_eq!(dropped, Vec::<String>::new());
+    // Without its text, or for another dialect, it is named.
+    for (text, target) in [(Value::Null, Dialect::Messages), (json!("Hm."), Dialect::Gemini)] {
+        let (_, dropped) = sent(&body(text, &signature), target);
+        assert!(dropped.contains(&"messages.reasoning_details".to_owned()), "{dropped:?}");
+    }
+    let encrypted = sealed("responses", json!({ "id": "rs_1", "encrypted_content": "x" }));
+    let (response, dropped) = sent(&body(Value::Null, &encrypted), Dialect::Responses);
+    assert_eq!(response["input"][1]["encrypted_content"], "x");
+    assert!(dropped.is_empty(), "{dropped:?}");
+}

@@ -51,7 +51,8 @@ fn combined_schemas_are_told_in_the_description() {
 fn each_object_of_an_output_is_closed() {
     let schema = r#"{"type":"object","properties":{"type":{"type":["object","null"]},
         "properties":{"type":"number","maximum":1.50e3},"open":{"properties":{},
-        "additionalProperties":true},"enum":{"anyOf":[{"type":"object"},{"const":{"type":"object"}}]}},
+        "additionalProperties":true},"enum":{"anyOf":[{"type":"object"},
+        {"const":{"type":"object"}}]}},
         "$defs":{"x":{"type":"array","items":{"type":"object","properties":{}}}}}"#;
     let made = closed(&raw(schema)).unwrap();
     let expected = json!({
