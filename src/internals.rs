@@ -34,6 +34,7 @@ pub mod dialect {
     pub use rerouter_dialect::*;
     pub mod neutral {
         pub use rerouter_dialect::neutral::answer::{Answer, AnswerContext};
+        pub use rerouter_dialect::neutral::event::Lost;
         pub use rerouter_dialect::neutral::part::Part;
         pub use rerouter_dialect::neutral::request::Request;
     }

@@ -454,7 +454,7 @@ fn the_reference_of_logs_has_every_field() {
 fn the_reference_of_translation_has_the_table_of_features() {
     use rerouter::internals::dialect::Dialect;
     use rerouter::internals::dialect::feature::Feature;
-    use rerouter::internals::dialect::neutral::event::Lost;
+    use rerouter::internals::dialect::neutral::Lost;
     let row = |feature: &Feature| {
         let fates = Dialect::TRANSLATED.map(|dialect| feature.fate(dialect).as_str());
         format!("| {} | {} | {} |", feature.title(), fates.join(" | "), feature.remark())

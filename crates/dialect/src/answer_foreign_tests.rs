@@ -135,7 +135,7 @@ proptest! {
     fn a_foreign_member_of_an_answer_is_told(
         which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
     ) {
-        let (from, mut answer) = which.get(&*ANSWERS).clone();
+        let (from, mut answer) = which.get(&ANSWERS).clone();
         let path = bend(&mut answer, at);
         for to in others(from) {
             let body = answer.to_string();
@@ -152,7 +152,7 @@ proptest! {
         which in any::<prop::sample::Index>(), event in any::<prop::sample::Index>(),
         at in any::<prop::sample::Index>(),
     ) {
-        let (from, mut events) = which.get(&*STREAMS).clone();
+        let (from, mut events) = which.get(&STREAMS).clone();
         let number = event.index(events.len());
         let path = bend(&mut events[number], at);
         let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();

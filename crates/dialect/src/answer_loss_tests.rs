@@ -152,7 +152,7 @@ fn tools_that_a_provider_ran_are_named() {
     ] } }] });
     for to in [Chat, Messages, Responses] {
         assert_eq!(whole(Gemini, to, &answer).1, ["server_tools"]);
-        let out = stream(Gemini, to, &[answer.clone()], "");
+        let out = stream(Gemini, to, std::slice::from_ref(&answer), "");
         assert!(out.contains(": x-rerouter-dropped: server_tools\n\n"), "{out}");
     }
 }

@@ -31,7 +31,7 @@ pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAns
 pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
     let dialect = dialect.into();
     let Some(rules) = &dialect.row().client else { return Value::Null };
-    if let Some(whole) = rules.last_event.and_then(|read| read(stream)) {
+    if let Some(whole) = (rules.last_event)(stream) {
         return whole;
     }
     let fit = AnswerFit { seals: true, joins: false, takes_text_calls: true };
@@ -42,12 +42,15 @@ pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
         serde_json::from_slice::<Value>(&out).unwrap_or_default()
     };
     let mut whole = written(&|out| (rules.write_answer)(&read.answer, out));
-    let failure = read.failure.filter(|failure| *failure != failure::ended_early());
-    if let Some(failure) = failure {
-        whole["error"] = written(&|out| (rules.write_failure)(&failure, out))["error"].take();
-    }
-    if !read.dropped.is_empty() {
-        whole["x_rerouter_dropped"] = read.dropped.into();
+    if let Value::Object(members) = &mut whole {
+        let failure = read.failure.filter(|failure| *failure != failure::ended_early());
+        if let Some(failure) = failure {
+            let mut error = written(&|out| (rules.write_failure)(&failure, out));
+            members.extend(error.get_mut("error").map(|error| ("error".to_owned(), error.take())));
+        }
+        if !read.dropped.is_empty() {
+            members.insert("x_rerouter_dropped".to_owned(), read.dropped.into());
+        }
     }
     whole
 }

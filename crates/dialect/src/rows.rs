@@ -45,7 +45,7 @@ pub(super) struct ClientRules {
     /// A writer of streams.
     pub(super) writer: fn(&AnswerContext) -> Box<dyn WriteEvents>,
     /// The whole answer in the last event of a stream, if the dialect repeats it there.
-    pub(super) last_event: Option<fn(&[u8]) -> Option<Value>>,
+    pub(super) last_event: fn(&[u8]) -> Option<Value>,
     pub(super) write_failure: fn(&Failure, &mut Vec<u8>),
     /// Whether it has calls of tools that take free text.
     pub(super) takes_text_calls: bool,

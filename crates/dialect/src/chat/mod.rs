@@ -36,7 +36,7 @@ pub(super) const CLIENT: ClientRules = ClientRules {
     prefills: false,
     write_answer: answer_writer::write,
     writer: |context| Box::new(ChatStreamWriter::new(context.include_usage)),
-    last_event: None,
+    last_event: |_| None,
     write_failure: failure::write,
     takes_text_calls: true,
     joins: true,

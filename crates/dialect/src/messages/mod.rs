@@ -58,7 +58,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         prefills: true,
         write_answer: answer_writer::write,
         writer: |_| Box::<MessagesStreamWriter>::default(),
-        last_event: None,
+        last_event: |_| None,
         write_failure: failure::write,
         takes_text_calls: false,
         joins: false,

@@ -32,7 +32,7 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         prefills: false,
         write_answer: answer_writer::write,
         writer: |context| Box::new(ResponsesStreamWriter::new(context)),
-        last_event: Some(stream_reader::last_response),
+        last_event: stream_reader::last_response,
         write_failure: super::chat::failure::write,
         takes_text_calls: true,
         joins: false,

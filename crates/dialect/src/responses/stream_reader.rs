@@ -425,7 +425,8 @@ pub(super) fn last_response(stream: &[u8]) -> Option<Value> {
         if is_end(event.bytes()) {
             let data = sse::fields(event.bytes()).data;
             let event = data.and_then(|data| serde_json::from_slice::<Value>(&data).ok());
-            last = event.map(|mut event| event["response"].take()).or(last.take());
+            let response = event.and_then(|mut event| Some(event.get_mut("response")?.take()));
+            last = response.or(last.take());
         }
     });
     last.filter(Value::is_object)
