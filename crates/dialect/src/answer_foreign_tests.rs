@@ -157,7 +157,8 @@ proptest! {
         let path = bend(&mut events[number], at);
         let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
         for to in others(from) {
-            let (mut translator, mut out) = (StreamTranslator::new(from, to, context()), Vec::new());
+            let mut translator = StreamTranslator::new(from, to, context());
+            let mut out = Vec::new();
             translator.feed(stream.as_bytes(), &mut out);
             translator.finish(&mut out);
             let kind = events[number]["type"].as_str().unwrap_or_default();

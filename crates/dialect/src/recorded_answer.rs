@@ -27,7 +27,8 @@ pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAns
 }
 
 /// Assembles the answer of a recorded stream: as its last event repeats it, else from what the
-/// neutral form has. Then the member `x_rerouter_dropped` names what is left out. `null` if clients do not speak the dialect.
+/// neutral form has. Then the member `x_rerouter_dropped` names what is left out. `null` if no
+/// client speaks the dialect.
 pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
     let dialect = dialect.into();
     let Some(rules) = &dialect.row().client else { return Value::Null };

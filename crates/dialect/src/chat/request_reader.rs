@@ -272,8 +272,8 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     Ok(())
 }
 
-/// Reads the thinking of an earlier answer, as far as the gateway sealed it. A signature of messages
-/// is for a text, which has to be there.
+/// Reads the thinking of an earlier answer, as far as the gateway sealed it. A signature of
+/// messages is for a text, which has to be there.
 fn read_thinking(
     text: Option<String>,
     details: Option<Vec<ReasoningDetail>>,

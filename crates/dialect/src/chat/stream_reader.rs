@@ -19,6 +19,7 @@ use crate::neutral::failure;
 use crate::neutral::json_text::{JsonText, TextOrList};
 use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
+use crate::neutral::seal::Seal;
 use crate::usage_object::PartialUsage;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -205,12 +206,16 @@ impl ChatStreamReader {
             (delta.executed_tools.0, Lost::ServerTools),
             // Google's form of signatures.
             (delta.thought_signature.0 || delta.extra_content.0, Lost::ReasoningSignatures),
-            (details.iter().any(ReasoningDetail::is_sealed), Lost::ReasoningSignatures),
         ] {
             drop_if(present, lost, each);
         }
         tell_unknown("choices.message.", &delta.others, each);
         for detail in details {
+            // The gateway's own, in an answer that it translated.
+            match Seal::from_text(&detail.data) {
+                Some(seal) => self.parts.seal(ChatPart::Thinking, seal, each),
+                None => drop_if(detail.is_sealed(), Lost::ReasoningSignatures, each),
+            }
             tell_unknown("choices.message.reasoning_details.", &detail.others, each);
         }
     }

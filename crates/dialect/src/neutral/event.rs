@@ -177,7 +177,7 @@ lost! {
     Images "images" "images and files that the model made"
     Logprobs "logprobs" "log probabilities"
     PausedTurn "pause_turn" "a paused turn: chat and responses read it as cut at its length"
-    ReasoningSignatures "reasoning_signatures" "a signature of text or of a call, which no client sends back"
+    ReasoningSignatures "reasoning_signatures" "a signature that no client sends back"
     ServerTools "server_tools" "calls and results of tools that the provider ran"
 }
 
