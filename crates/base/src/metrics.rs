@@ -14,7 +14,7 @@ use std::time::Duration;
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
-use prometheus::{Registry, TextEncoder};
+use prometheus::{IntCounter, Registry, TextEncoder};
 
 pub use families::MetricRow;
 use families::{
@@ -48,6 +48,8 @@ const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "inelig
 pub struct Metrics {
     registry: Registry,
     request: RequestMetrics,
+    /// By outcome, as [`CALLS`].
+    calls: [IntCounter; CALLS.len()],
     target: TargetMetrics,
     label: Arc<LabelMeters>,
     capture: CaptureMetrics,
@@ -64,8 +66,10 @@ impl Metrics {
     pub fn new() -> Result<Self, String> {
         let registry = Registry::new();
         let to = Registrar { registry: &registry, rows: RefCell::default() };
+        let request = RequestMetrics::new(&to)?;
         let made = Metrics {
-            request: RequestMetrics::new(&to)?,
+            calls: CALLS.map(|outcome| request.calls.with_label_values(&[outcome])),
+            request,
             target: TargetMetrics::new(&to)?,
             label: Arc::new(LabelMeters::new(LabelMetrics::new(&to)?)),
             capture: CaptureMetrics::new(&to)?,
@@ -82,7 +86,6 @@ impl Metrics {
             (&made.capture.uploads, &UPLOADS),
             (&made.request.connections_refused, &REFUSED),
             (&made.request.shadows, &SHADOWS),
-            (&made.request.calls, &CALLS),
             (&made.request.limit_refusals, &LIMITS),
             (&made.request.spans, &SPANS),
         ] {
@@ -152,9 +155,10 @@ impl Metrics {
         self.request.shadows.with_label_values(&[outcome]).inc();
     }
 
-    /// Counts an inference call. `outcome` is a fixed word.
+    /// Counts an inference call. `outcome` is one of [`CALLS`].
     pub fn call(&self, outcome: &str) {
-        self.request.calls.with_label_values(&[outcome]).inc();
+        let counters = CALLS.iter().zip(&self.calls).filter(|(known, _)| **known == outcome);
+        counters.for_each(|(_, counter)| counter.inc());
     }
 
     /// Counts a call that a limit of its caller refused: `rate` or `budget`.

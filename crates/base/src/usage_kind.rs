@@ -144,6 +144,10 @@ macro_rules! usage_kinds {
             pub const fn of([$($count),+]: [u64; UsageCounts::NAMES.len()]) -> Self {
                 UsageCountSums { $($count),+ }
             }
+
+            pub const fn add(&mut self, more: &Self) {
+                $(self.$count = self.$count.saturating_add(more.$count);)+
+            }
         }
     };
 }

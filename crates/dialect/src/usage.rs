@@ -94,7 +94,9 @@ impl Usage {
     /// Whether it tells more than the counts that every answer has, and cached tokens.
     pub fn has_kinds(&self) -> bool {
         let counts = UsageCounts { cached_tokens: None, ..self.counts };
-        counts != UsageCounts::default() || self.extra != UsageExtra::default()
+        let UsageExtra { cost_usd, modes, unknown } = &self.extra;
+        let has_extra = cost_usd.is_some() || !modes.is_empty() || !unknown.is_empty();
+        has_extra || counts != UsageCounts::default()
     }
 
     /// The usage if the provider had cached nothing of the prompt, but would write it to its cache:

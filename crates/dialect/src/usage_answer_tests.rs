@@ -390,7 +390,7 @@ proptest! {
     #[test]
     fn the_end_of_an_answer_tells_what_all_of_it_tells(answer in answers()) {
         if let Some(usage) = usage_at_end(answer.as_bytes()) {
-            prop_assert_eq!(Usage::read(usage), read_whole(answer.as_bytes()));
+            prop_assert_eq!(usage.counted(), read_whole(answer.as_bytes()));
         }
     }
 }
@@ -403,7 +403,7 @@ fn of_most_answers_only_the_end_is_read() {
         format!("{{{content},{usage}}}"),
         format!("{{\n {content},\n {usage},\n \"service_tier\": \"default\"\n}}\n"),
     ] {
-        let found = Usage::read(usage_at_end(answer.as_bytes()).unwrap()).unwrap();
+        let found = usage_at_end(answer.as_bytes()).unwrap().counted().unwrap();
         assert_eq!((found.prompt_tokens, found.completion_tokens), (9, 3), "{usage}");
         // An answer that is truncated, or begins with its usage, is parsed as a whole.
         assert_eq!(usage_at_end(answer.trim_end().strip_suffix('}').unwrap().as_bytes()), None);

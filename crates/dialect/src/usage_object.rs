@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::neutral::answer::TokenCounts;
 use super::usage::{TIER, Usage, UsageExtra, may_multiply, read_mode};
-use crate::wire::json::{self, Cursor, JsonError, JsonKind};
+use crate::wire::json::{self, Cursor, JsonError, JsonKind, MemberName};
 use rerouter_base::usage_kind::{UsageCounts, UsageKind};
 
 /// Limit on a count of tokens. A higher count is implausible.
@@ -20,6 +20,9 @@ const UNKNOWN_MEMBERS: usize = 16;
 
 /// Limit on the bytes of a kept name or value.
 const UNKNOWN_BYTES: usize = 128;
+
+/// Bytes that most paths fit in.
+const PATH_BYTES: usize = 64;
 
 /// Members that are part of a count that has its own member, or that are not billed.
 const NOT_BILLED: &[&str] = &[
@@ -83,14 +86,20 @@ impl PartialUsage {
     /// Reads a usage object leniently; `None` if it has no counts.
     pub(crate) fn read(written: &str) -> Option<Self> {
         let mut told = PartialUsage::default();
-        let mut path = String::new();
-        json::read_object(written.as_bytes(), |cursor, name| {
-            path.clear();
-            path.push_str(&name.text());
-            told.member(cursor, &mut path)
-        })
-        .ok()?;
+        let mut path = String::with_capacity(PATH_BYTES);
+        json::read_object(written.as_bytes(), |cursor, name| told.named(cursor, name, &mut path))
+            .ok()?;
         told.counts().then_some(told)
+    }
+
+    /// Reads the value at the cursor, which may have no counts; `None` if it is not UTF-8.
+    pub(super) fn read_next(cursor: &mut Cursor<'_>) -> Result<Option<Self>, JsonError> {
+        let mut told = PartialUsage::default();
+        let mut path = String::with_capacity(PATH_BYTES);
+        let begin = cursor.position();
+        cursor.members(|cursor, name| told.named(cursor, name, &mut path))?;
+        let is_text = std::str::from_utf8(cursor.raw(&(begin..cursor.position()))).is_ok();
+        Ok(is_text.then_some(told))
     }
 
     /// Reads the usage of an event, which may name the tier that serves the answer. Of an event
@@ -119,6 +128,18 @@ impl PartialUsage {
         if searches > 0 {
             self.counts.set(UsageKind::WebSearch, searches);
         }
+    }
+
+    /// Reads a member of the object. `path` is a buffer.
+    fn named(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        name: MemberName<'_>,
+        path: &mut String,
+    ) -> Result<(), JsonError> {
+        path.clear();
+        path.push_str(&name.text());
+        self.member(cursor, path)
     }
 
     /// Reads a member's value; `path` is that of the member.
@@ -300,6 +321,11 @@ impl PartialUsage {
             estimated: false,
             extra,
         })
+    }
+
+    /// The usage; `None` if it has no counts.
+    pub(super) fn counted(&self) -> Option<Usage> {
+        self.usage().filter(|_| self.counts())
     }
 
     /// The counts as clients of other dialects get them.

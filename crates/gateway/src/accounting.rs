@@ -83,15 +83,16 @@ impl CallAccount {
         if !key.replay {
             app.metrics.call(if failed { "failed" } else { "answered" });
         }
-        let (used, cost) = (outcome.usage.clone().unwrap_or_default(), outcome.cost_usd());
+        let ((prompt_tokens, completion_tokens, counts), cost) =
+            (outcome.used(), outcome.cost_usd());
         let is_timed = outcome.is_good() && outcome.failure.is_none() && head.replay_of.is_none();
         let took = Duration::from_millis(head.total_ms);
         let sums = UsageSums {
             requests: 1,
-            prompt_tokens: used.prompt_tokens,
-            completion_tokens: used.completion_tokens,
-            counts: UsageCountSums::of(used.counts.all().map(Option::unwrap_or_default)),
-            unknown_usage: u64::from(outcome.has_unknown_usage()),
+            prompt_tokens,
+            completion_tokens,
+            counts: UsageCountSums::of(counts.all().map(Option::unwrap_or_default)),
+            unknown_usage: u64::from(outcome.has_unknown_usage),
             nano: cost.map_or(0, nano_usd),
             priced: u64::from(cost.is_some()),
             unpriced: u64::from(cost.is_none() && outcome.usage.is_some()),
@@ -158,10 +159,8 @@ fn count(app: &App, routing: &Routing, outcome: &Outcome) {
         metrics.attempt(&attempt.provider, model, result);
     }
     let Some(target) = outcome.target() else { return };
-    let unknown = outcome.has_unknown_usage();
-    let used = outcome.usage.clone().unwrap_or_default();
-    let meters = target.meters(metrics);
-    meters.used(used.prompt_tokens, used.completion_tokens, &used.counts, unknown);
+    let (prompt, completion, counts) = outcome.used();
+    target.meters(metrics).used(prompt, completion, &counts, outcome.has_unknown_usage);
     if let Some(cost) = outcome.cost_usd() {
         metrics.cost(&target.provider.name, &target.entry().model, cost);
     }

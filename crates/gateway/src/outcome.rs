@@ -15,6 +15,7 @@ use super::plan::SentRequest;
 use super::relay::Relay;
 use super::verdict::WholeAnswer;
 use rerouter_base::error::{Error, Kind};
+use rerouter_base::usage_kind::UsageCounts;
 use rerouter_captures::capture::record::{Attempt, CaptureState, Served};
 use rerouter_captures::telemetry::AttemptStep;
 use rerouter_dialect::Dialect;
@@ -55,8 +56,10 @@ pub(super) struct Outcome {
     /// The last whole answer: one that is not passed on yet, or the collected one.
     pub(super) answer: Option<WholeAnswer>,
     pub(super) usage: Option<Usage>,
-    /// Whether a whole good answer has no usage that could be read.
-    lacks_usage: bool,
+    /// The cost of the usage in dollars, if all prices that are needed for it are known.
+    billed: Option<f64>,
+    /// Whether the usage has something that the prices do not count, or cannot be read.
+    pub(super) has_unknown_usage: bool,
     /// How well the bill is known.
     pub(super) bill: Bill,
     /// What a budget pays for a stream that its client left, in dollars.
@@ -102,7 +105,8 @@ impl Outcome {
             status,
             answer,
             usage: None,
-            lacks_usage: false,
+            billed: None,
+            has_unknown_usage: false,
             bill: Bill::Told,
             charged: None,
             served,
@@ -112,10 +116,11 @@ impl Outcome {
         if outcome.breaks_off() {
             outcome.last_event = outcome.relay.filter.break_off();
         }
+        let mut lacks_usage = false;
         if outcome.is_good() {
             outcome.usage = outcome.read_usage(call.request.endpoint.dialect(), prompt_tokens);
             let is_billed = call.request.endpoint.costs() && outcome.failure.is_none();
-            outcome.lacks_usage = is_billed && outcome.usage.is_none();
+            lacks_usage = is_billed && outcome.usage.is_none();
         } else if is_left {
             outcome.usage = Some(outcome.relay.tally().usage_or_estimate(prompt_tokens));
         }
@@ -132,6 +137,12 @@ impl Outcome {
         }
         if asked_at_panic && outcome.usage.as_ref().is_none_or(|usage| usage.estimated) {
             outcome.bill = Bill::Unknown;
+        }
+        if let Some(served) = &outcome.served {
+            let (prices, usage) = (served.target.prices.as_deref(), outcome.usage.as_ref());
+            outcome.billed = usage.and_then(|usage| bill(prices, usage));
+            outcome.has_unknown_usage =
+                usage.map_or(lacks_usage, |usage| is_unknown(prices, usage));
         }
         outcome
     }
@@ -231,18 +242,15 @@ impl Outcome {
         Some(at.into_std().saturating_duration_since(start))
     }
 
-    /// The cost in dollars, if all prices that are needed for it are known.
+    /// The cost in dollars, if it is known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
-        self.charged.or_else(|| bill(self.target()?.prices.as_deref(), self.usage.as_ref()?))
+        self.charged.or(self.billed)
     }
 
-    /// Whether the usage has something that the prices do not count.
-    pub(super) fn has_unknown_usage(&self) -> bool {
-        match (self.target(), &self.usage) {
-            (Some(target), Some(usage)) => is_unknown(target.prices.as_deref(), usage),
-            (Some(_), None) => self.lacks_usage,
-            (None, _) => false,
-        }
+    /// Tokens of the prompt and of the answer, and the counts of the kinds of usage.
+    pub(super) fn used(&self) -> (u64, u64, UsageCounts) {
+        let told = |usage: &Usage| (usage.prompt_tokens, usage.completion_tokens, usage.counts);
+        self.usage.as_ref().map(told).unwrap_or_default()
     }
 
     /// Limits what a stream costs that its client left.

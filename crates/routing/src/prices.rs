@@ -137,8 +137,11 @@ impl Prices {
         used: impl Fn(UsageKind) -> bool,
     ) -> Option<f64> {
         let base = if unit == UsageUnit::Answer { UsageKind::Output } else { UsageKind::Input };
-        let kinds = || UsageKind::ALL.into_iter().filter(|kind| kind.unit() == unit && used(*kind));
-        let all = self.up_to(tokens).flat_map(|prices| kinds().filter_map(|kind| prices.get(kind)));
+        let kinds = || UsageKind::ALL.into_iter().filter(|kind| kind.unit() == unit);
+        let price = |prices: &KindPrices, kind| prices.get(kind).filter(|_| used(kind));
+        let all = self
+            .up_to(tokens)
+            .flat_map(|prices| kinds().filter_map(move |kind| price(prices, kind)));
         self.base.get(base).map(|price| all.fold(price, f64::max))
     }
 

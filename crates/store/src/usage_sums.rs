@@ -37,6 +37,13 @@ macro_rules! sums {
             fn of_own([$($sum),+]: [u64; OWN.len()]) -> Self {
                 UsageSums { $($sum,)+ ..UsageSums::default() }
             }
+
+            pub fn add(&mut self, more: &UsageSums) {
+                $(self.$sum = self.$sum.saturating_add(more.$sum);)+
+                self.counts.add(&more.counts);
+                self.took.add(&more.took);
+                self.first_token.add(&more.first_token);
+            }
         }
     };
 }
@@ -79,17 +86,6 @@ impl UsageSums {
         let places = own.iter_mut().chain(&mut counts);
         places.zip(plain).for_each(|(place, sum)| *place = sum);
         UsageSums { counts: UsageCountSums::of(counts), ..UsageSums::of_own(own) }
-    }
-
-    pub fn add(&mut self, other: &UsageSums) {
-        let mut sums = [0; PLAIN];
-        for (sum, (mine, more)) in sums.iter_mut().zip(self.plain().zip(other.plain())) {
-            *sum = mine.saturating_add(more);
-        }
-        let (mut took, mut first_token) = (self.took, self.first_token);
-        took.add(&other.took);
-        first_token.add(&other.first_token);
-        *self = UsageSums { took, first_token, ..UsageSums::of_plain(sums) };
     }
 
     /// Every column, in the order of [`COLUMNS`].

@@ -61,7 +61,8 @@ impl TargetMeters {
         self.prompt.inc_by(prompt);
         self.completion.inc_by(completion);
         self.unknown.inc_by(u64::from(unknown));
-        let told = self.kinds.iter().zip(UsageCounts::NAMES).zip(counts.all());
+        let counts = counts.all();
+        let told = self.kinds.iter().zip(&UsageCounts::NAMES).zip(&counts);
         for ((counter, name), count) in told {
             let Some(count) = count.filter(|count| *count > 0) else { continue };
             let (tokens, [provider, model]) = &self.of_kinds;

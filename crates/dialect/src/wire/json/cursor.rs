@@ -99,6 +99,17 @@ pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<String>(quoted).ok().map(Cow::Owned)
 }
 
+/// The number of bytes before the first quote, backslash or control character.
+fn plain_bytes(eight: [u8; 8]) -> usize {
+    const EACH: u64 = u64::MAX / 255;
+    let text = u64::from_le_bytes(eight);
+    // Sets the high bit of the first byte below the bound, and of none before it.
+    let below = |bytes: u64, bound: u64| bytes.wrapping_sub(EACH * bound) & !bytes;
+    let [quotes, backslashes] = [b'"', b'\\'].map(|byte| below(text ^ (EACH * u64::from(byte)), 1));
+    let found = (quotes | backslashes | below(text, 0x20)) & (EACH * 0x80);
+    found.trailing_zeros() as usize / 8
+}
+
 /// A position in a text, which moves forward only.
 #[derive(Debug)]
 pub struct Cursor<'a> {
@@ -167,9 +178,14 @@ impl<'a> Cursor<'a> {
         self.expect(b'"')?;
         // Most strings are short. A loop finds their end sooner than `memchr`, which needs some
         // setup.
-        let near = self.text.get(self.at..).unwrap_or_default().iter().take(24);
-        let plain = near.take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
-        self.at += plain;
+        let (near, _) = self.text.get(self.at..).unwrap_or_default().as_chunks();
+        for eight in near.iter().take(3) {
+            let plain = plain_bytes(*eight);
+            self.at += plain;
+            if plain < eight.len() {
+                break;
+            }
+        }
         if self.peek() == Some(b'"') {
             self.at += 1;
             return Ok(start..self.at);

@@ -23,6 +23,15 @@ fn depth_is_bounded_exactly_and_without_recursion() {
 }
 
 #[test]
+fn each_character_of_a_name_is_read_as_by_serde_json() {
+    for (at, character) in (0..40).flat_map(|at| ('\0'..='ÿ').map(move |each| (at, each))) {
+        let body = format!("{{\"{}{character}{}\":1}}", "a".repeat(at), "é".repeat(40 - at));
+        let known = serde_json::from_str::<Value>(&body).is_ok();
+        assert_eq!(read(body.as_bytes()).is_ok(), known, "{body:?}");
+    }
+}
+
+#[test]
 fn a_fault_is_told_with_its_place() {
     assert_eq!(
         read(b"{\"a\":1,\n}").unwrap_err().detail(),
