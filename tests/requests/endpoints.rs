@@ -430,8 +430,10 @@ async fn captures_reroutes_and_decisions_know_each_endpoint() {
             }
             "messages" => {
                 let choice = json!({
-                    "index": 0, "message": {"role": "assistant", "content": "Say  a word."},
-                    "finish_reason": "stop"
+                    "index": 0, "finish_reason": "stop", "logprobs": null,
+                    "message": {
+                        "role": "assistant", "content": "Say  a word.", "refusal": null
+                    },
                 });
                 assert_eq!(
                     (&response["object"], &response["choices"][0], &response["id"]),

@@ -3,11 +3,13 @@
 use serde_json::Value;
 
 use super::Dialect;
+use super::chat::CLIENT;
 use super::neutral::answer::{Answer, AnswerContext, Failure};
 use super::neutral::answer_builder::{AnswerBuilder, COLLECT_BYTES};
 use super::neutral::event::StreamEvent;
 use super::neutral::failure;
 use super::neutral::normalizer::{AnswerFit, Normalizer};
+use super::rows::ClientRules;
 use super::stream::StreamTally;
 use super::translate_answer::read_whole;
 
@@ -36,21 +38,42 @@ pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
         return whole;
     }
     let fit = AnswerFit { seals: true, joins: false, takes_text_calls: true };
-    let read = collect(dialect, stream, true, fit);
-    let written = |write: &dyn Fn(&mut Vec<u8>)| {
+    written(collect(dialect, stream, true, fit), rules)
+}
+
+/// Reads an answer in this dialect as a chat completion.
+pub fn as_completion(from: Dialect, body: &[u8], is_stream: bool) -> Value {
+    let fit = AnswerFit { seals: true, joins: true, takes_text_calls: true };
+    written(collect(from, body, is_stream, fit), &CLIENT)
+}
+
+/// Writes an answer with its error, without what it does not tell.
+fn written(read: RecordedAnswer, rules: &ClientRules) -> Value {
+    let value = |write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
         write(&mut out);
         serde_json::from_slice::<Value>(&out).unwrap_or_default()
     };
-    let mut whole = written(&|out| (rules.write_answer)(&read.answer, out));
+    let RecordedAnswer { answer, failure, dropped } = read;
+    let mut whole = value(&|out| (rules.write_answer)(&answer, out));
     if let Value::Object(members) = &mut whole {
-        let failure = read.failure.filter(|failure| *failure != failure::ended_early());
-        if let Some(failure) = failure {
-            let mut error = written(&|out| (rules.write_failure)(&failure, out));
+        // The provider's own id, without a prefix of this dialect.
+        members.insert("id".to_owned(), answer.id.as_str().into());
+        for (is_told, name) in [
+            (!answer.id.is_empty(), "id"),
+            (!answer.model.is_empty(), "model"),
+            (answer.created > 0, "created"),
+            (answer.created > 0, "created_at"),
+            (answer.usage.is_some(), "usage"),
+        ] {
+            members.retain(|member, _| is_told || member != name);
+        }
+        if let Some(failure) = failure.filter(|failure| *failure != failure::ended_early()) {
+            let mut error = value(&|out| (rules.write_failure)(&failure, out));
             members.extend(error.get_mut("error").map(|error| ("error".to_owned(), error.take())));
         }
-        if !read.dropped.is_empty() {
-            members.insert("x_rerouter_dropped".to_owned(), read.dropped.into());
+        if !dropped.is_empty() {
+            members.insert("x_rerouter_dropped".to_owned(), dropped.into());
         }
     }
     whole

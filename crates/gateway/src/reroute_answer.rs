@@ -9,9 +9,7 @@ use rerouter_captures::capture::record::Head;
 use rerouter_dialect::Dialect;
 use rerouter_dialect::chat::completion::{self, CompletionDefaults};
 use rerouter_dialect::endpoint::Endpoint;
-use rerouter_dialect::neutral::answer::AnswerContext;
-use rerouter_dialect::recorded_answer::assemble;
-use rerouter_dialect::translate_answer::translate_answer;
+use rerouter_dialect::recorded_answer::{as_completion, assemble};
 use rerouter_records::error::RerouteError;
 use rerouter_records::replay::{DecisionRecord, Rerouted};
 
@@ -41,7 +39,8 @@ pub(super) fn answer(
     endpoint: Endpoint,
     outcome: &Outcome,
 ) -> (StatusCode, Value) {
-    let response = outcome.answer.as_ref().and_then(|answer| match outcome.is_stream() {
+    let is_stream = outcome.is_stream();
+    let response = outcome.answer.as_ref().and_then(|answer| match is_stream {
         true => Some(assemble(endpoint, &answer.body)),
         false => serde_json::from_slice::<Value>(&answer.body).ok(),
     });
@@ -49,7 +48,10 @@ pub(super) fn answer(
     let object = response.as_ref().is_some_and(Value::is_object);
     let response = match response {
         Some(answer) if good && object && endpoint.completes() => {
-            completion::shaped(as_completion(endpoint.dialect(), answer, instead), instead)
+            let body = outcome.answer.as_ref().map(|answer| &answer.body);
+            let other = body.filter(|_| endpoint.dialect() != Dialect::Chat);
+            let read = other.map(|body| as_completion(endpoint.dialect(), body, is_stream));
+            completion::shaped(read.unwrap_or(answer), instead)
         }
         response => response.unwrap_or(Value::Null),
     };
@@ -78,17 +80,4 @@ pub(super) fn answer(
         rerouted: Some(rerouted),
     };
     (error.status(), json!(failed))
-}
-
-/// The answer as a chat completion. An answer that cannot be read stays as it is.
-fn as_completion(dialect: Dialect, answer: Value, instead: &CompletionDefaults<'_>) -> Value {
-    if dialect == Dialect::Chat {
-        return answer;
-    }
-    let body = answer.to_string();
-    let created = u64::try_from(instead.created).unwrap_or_default();
-    let (id, model) = (instead.id.to_owned(), instead.model.to_owned());
-    let context = AnswerContext { id, model, created, ..AnswerContext::default() };
-    let translated = translate_answer(dialect, Dialect::Chat, body.as_bytes(), &context);
-    translated.ok().and_then(|made| serde_json::from_slice(&made.body).ok()).unwrap_or(answer)
 }

@@ -220,7 +220,7 @@ fn what_is_cut_off_is_assembled_as_far_as_it_came() {
         "data: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Oh\"}}\n\n",
     );
     let expected = json!({
-        "id": "msg_m", "type": "message", "role": "assistant", "model": "",
+        "id": "m", "type": "message", "role": "assistant",
         "content": [{
             "type": "tool_use", "id": "call_m_0", "name": "f", "input": {"arguments": "{\"a\": 1"},
         }],
@@ -251,7 +251,7 @@ fn what_is_cut_off_is_assembled_as_far_as_it_came() {
          \"sequence_number\":6}\n\n",
     );
     let whole = assemble(Endpoint::Responses, response.as_bytes());
-    assert_eq!((&whole["id"], &whole["status"]), (&json!("resp_r"), &json!("incomplete")));
+    assert_eq!((&whole["id"], &whole["status"]), (&json!("r"), &json!("incomplete")));
     assert_eq!(whole["output"][0]["summary"][0]["text"], "Hm");
     assert_eq!(whole["output"][1]["content"][0]["text"], "On");
     assert_eq!(whole["error"]["message"], "Oh");
