@@ -41,10 +41,13 @@ pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
     written(collect(dialect, stream, true, fit), rules)
 }
 
-/// Reads an answer in this dialect as a chat completion.
-pub fn as_completion(from: Dialect, body: &[u8], is_stream: bool) -> Value {
+/// Reads an answer in this dialect as a chat completion; `None` if it cannot be read.
+pub fn as_completion(from: Dialect, body: &[u8], is_stream: bool) -> Option<Value> {
     let fit = AnswerFit { seals: true, joins: true, takes_text_calls: true };
-    written(collect(from, body, is_stream, fit), &CLIENT)
+    let read = collect(from, body, is_stream, fit);
+    let has_failed =
+        read.failure.as_ref().is_some_and(|failure| *failure != failure::ended_early());
+    (!has_failed).then(|| written(read, &CLIENT))
 }
 
 /// Writes an answer with its error, without what it does not tell.

@@ -50,7 +50,7 @@ pub(super) fn answer(
         Some(answer) if good && object && endpoint.completes() => {
             let body = outcome.answer.as_ref().map(|answer| &answer.body);
             let other = body.filter(|_| endpoint.dialect() != Dialect::Chat);
-            let read = other.map(|body| as_completion(endpoint.dialect(), body, is_stream));
+            let read = other.and_then(|body| as_completion(endpoint.dialect(), body, is_stream));
             completion::shaped(read.unwrap_or(answer), instead)
         }
         response => response.unwrap_or(Value::Null),
