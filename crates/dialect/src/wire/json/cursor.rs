@@ -101,6 +101,7 @@ pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
 
 /// The number of bytes before the first quote, backslash or control character.
 fn plain_bytes(eight: [u8; 8]) -> usize {
+    /// One in each byte.
     const EACH: u64 = u64::MAX / 255;
     let text = u64::from_le_bytes(eight);
     // Sets the high bit of the first byte below the bound, and of none before it.
