@@ -11,7 +11,6 @@ use super::chunk::{
     UrlCitation,
 };
 use crate::neutral::answer::{Citation, StopReason};
-use crate::neutral::answer_builder::COLLECT_BYTES;
 use crate::neutral::event::{
     Choices, Each, Lost, PartKind, ReadEvents, StreamEvent, Unreadable, drop_if, tell_unknown,
 };
@@ -21,6 +20,7 @@ use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal::Seal;
 use crate::usage_object::PartialUsage;
+use crate::wire::sse::SSE_EVENT_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ChatPart {
@@ -47,6 +47,8 @@ pub(crate) struct ChatStreamReader {
     started: bool,
     parts: OpenParts<ChatPart>,
     calls: Vec<ToolCallProgress>,
+    /// Bytes of arguments that wait for the names of their tools.
+    early: usize,
     /// Number of sources that were read from the lists of the chunks.
     cited: usize,
     counted: bool,
@@ -78,9 +80,8 @@ impl ReadEvents for ChatStreamReader {
         }
     }
 
-    /// Bytes of arguments that wait for the name of their tool.
     fn held(&self) -> usize {
-        self.calls.iter().map(|call| call.early.len()).sum()
+        self.early
     }
 }
 
@@ -289,15 +290,17 @@ impl ChatStreamReader {
         if call.started {
             return self.parts.arguments(key, text, each);
         }
-        call.early.push_str(text);
-        if call.early.len() > COLLECT_BYTES {
+        self.early += text.len();
+        if self.early > SSE_EVENT_BYTES {
             return each(StreamEvent::TooLong);
         }
+        call.early.push_str(text);
         if name.is_empty() {
             return each(StreamEvent::Working);
         }
         call.started = true;
         let (id, early) = (call.id.clone(), std::mem::take(&mut call.early));
+        self.early = self.early.saturating_sub(early.len());
         let kind = match kind {
             PartKind::TextCall { .. } => PartKind::TextCall { id: &id, name },
             _ => PartKind::ToolCall { id: &id, name },
