@@ -15,7 +15,7 @@ use super::translate_answer::{StreamTranslator, translate_answer};
 const NAME: &str = "zz_foreign";
 
 /// Members whose objects repeat the request or say nothing that a client asks for.
-const SILENT: [&str; 24] = [
+const SILENT: [&str; 25] = [
     "annotation",
     "billing",
     "caller",
@@ -40,6 +40,7 @@ const SILENT: [&str; 24] = [
     "tool_usage",
     "tools",
     "usage_breakdown",
+    "x_groq",
 ];
 
 /// An answer of Gemini's own API, with all that it may hold.

@@ -281,3 +281,33 @@ fn calls_of_tools_in_namespaces_have_both_names_again() {
     // The item as it begins, at the end of its arguments, as it ends, and in the whole response.
     assert_eq!(out.matches("\"name\":\"spawn\",\"namespace\":\"agents\"").count(), 4, "{out}");
 }
+
+#[test]
+fn sources_before_their_text_and_behind_a_break_are_right() {
+    let delta = json!({ "type": "citations_delta", "citation": {
+        "type": "web_search_result_location", "url": "https://a.example/1", "title": "A",
+        "cited_text": "", "encrypted_index": "e" } });
+    let mut events = message_events(
+        &[json!({ "type": "text", "text": "" })],
+        &json!({ "stop_reason": "end_turn" }),
+    );
+    let text = json!({ "type": "text_delta", "text": "See here" });
+    for (at, delta) in [(2, delta), (3, text)] {
+        let event = json!({ "type": "content_block_delta", "index": 0, "delta": delta });
+        events.insert(at, event);
+    }
+    let chat = stream(Messages, Chat, &events, "");
+    assert!(chat.contains("\"annotations\":[{") && !chat.contains("x-rerouter"), "{chat}");
+    let said = |text: &str, end: u64| {
+        json!({ "type": "message", "content": [{ "type": "output_text", "text": text,
+            "annotations": [{ "type": "url_citation", "url": "https://a.example", "title": "A",
+                "start_index": 1, "end_index": end }] }] })
+    };
+    let response =
+        json!({ "status": "completed", "output": [said("hello", 3), said("world", u64::MAX)] });
+    let (chat, _) = whole(Responses, Chat, &response);
+    let spans = chat["choices"][0]["message"]["annotations"].as_array().unwrap().iter();
+    let spans = spans.map(|cited| &cited["url_citation"]);
+    let spans: Vec<_> = spans.map(|cited| (&cited["start_index"], &cited["end_index"])).collect();
+    assert_eq!(spans, [(&json!(1), &json!(3)), (&json!(8), &json!(12))]);
+}

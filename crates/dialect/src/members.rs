@@ -148,12 +148,13 @@ macro_rules! wire_object {
 pub(super) use wire_object;
 
 /// Declares a struct for an object of an answer, with fields `name: type` or `name: type =
-/// "member"`, whose types read any value. Of repeated members the last wins. Names of other members
+/// "member"`, whose types read any value: `; JsonObject` and `; JsonList` make an `Option` of an object
+/// and of a list do so. Of repeated members the last wins. Names of other members
 /// go to `others`, unless they say nothing that a client asks for (the list before the fields) or
 /// their value is `null`, `false` or empty.
 macro_rules! answer_object {
     ($(#[$meta:meta])* $name:ident, [$($silent:literal),* $(,)?], {
-        $($field:ident: $type:ty $(= $member:literal)?,)*
+        $($field:ident: $type:ty $(= $member:literal)? $(; $shape:ident)?,)*
     }) => {
         $(#[$meta])*
         #[derive(Default)]
@@ -179,7 +180,7 @@ macro_rules! answer_object {
                         let mut read = $name::default();
                         while let Some($crate::members::WireName(name)) = map.next_key()? {
                             $(if name == $crate::members::wire_object!(@ $field $($member)?) {
-                                read.$field = map.next_value()?;
+                                read.$field = answer_object!(= map, $($shape)?);
                                 continue;
                             })*
                             let value: $crate::neutral::json_text::JsonPresence = map.next_value()?;
@@ -194,6 +195,10 @@ macro_rules! answer_object {
                 from.deserialize_map(Reader(std::marker::PhantomData))
             }
         }
+    };
+    (= $map:ident, ) => { $map.next_value()? };
+    (= $map:ident, $shape:ident) => {
+        $map.next_value::<$crate::neutral::json_text::$shape<_>>()?.0
     };
 }
 

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
-use super::answer_translation::{AnswerPlan, AnswerTranslation, WholeTranslation};
+use super::answer_translation::{AnswerPlan, AnswerTranslation, DROPPED, WholeTranslation};
 use rerouter_base::secret::{Mask, StreamMask};
 use rerouter_dialect::chat::usage_strip::UsageStrip;
 use rerouter_dialect::stream::StreamTally;
@@ -95,9 +95,15 @@ impl AnswerFilter {
         }
     }
 
-    /// The header that lists what a translation left out, if the answer added to the list.
-    pub(super) fn dropped(&self) -> Option<HeaderValue> {
-        self.translation.as_ref()?.dropped()
+    /// The header that lists what a translation left out, if the answer added to the list. A
+    /// provider may name a member by our credential.
+    pub(super) fn dropped(&self, credentials: Option<&Mask>) -> Option<HeaderValue> {
+        let mut headers = HeaderMap::new();
+        headers.insert(&DROPPED, self.translation.as_ref()?.dropped()?);
+        if let Some(credentials) = credentials {
+            mask_headers(&mut headers, credentials);
+        }
+        headers.remove(&DROPPED)
     }
 
     /// Bytes kept for translation. For a stream the number is rounded up to a multiple of

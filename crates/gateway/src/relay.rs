@@ -284,13 +284,13 @@ impl Relay {
             HttpTask::Body(bytes, end) => {
                 let bytes = bytes.unwrap_or_default();
                 let left = self.filter.feed(bytes, end, rules.credentials, strips);
-                let left = part(self.accounted(left));
+                let left = part(self.accounted(left, rules));
                 [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
             }
             // Trailers are not passed on.
             HttpTask::Trailer(_) | HttpTask::Done => {
                 let rest = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
-                let rest = part(self.accounted(rest));
+                let rest = part(self.accounted(rest, rules));
                 [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(HttpTask::Done)]
             }
             task => [None, Some(task)],
@@ -299,8 +299,8 @@ impl Relay {
 
     /// Counts the memory of the translation, and returns the bytes that are ready for the client.
     /// If there is no memory left, a stream ends here.
-    fn accounted(&mut self, left: Bytes) -> Bytes {
-        self.name_dropped();
+    fn accounted(&mut self, left: Bytes, rules: Rules<'_>) -> Bytes {
+        self.name_dropped(rules);
         let Some((memory, known)) = &mut self.translating else { return left };
         let held = self.filter.held();
         if std::mem::replace(known, held) == held || memory.set(held) {
@@ -315,8 +315,8 @@ impl Relay {
 
     /// Adds the header that lists what the translation of an answer left out. Of a stream, the
     /// client has the header already; the capture and the access line get the rest.
-    fn name_dropped(&mut self) {
-        if let Some(dropped) = self.filter.dropped() {
+    fn name_dropped(&mut self, rules: Rules<'_>) {
+        if let Some(dropped) = self.filter.dropped(rules.credentials) {
             if let Some(HttpTask::Header(header, _)) = self.held.first_mut() {
                 // Fails only if the name is not valid.
                 let _always = header.insert_header(&DROPPED, dropped.clone());

@@ -74,8 +74,10 @@ pub(super) fn write_annotations(cited: &[(&Citation, (u64, u64))], out: &mut Vec
     put!(out, "\"annotations\":");
     let mut before = "[";
     for (citation, part) in cited {
-        let (start, end) =
-            citation.span.map_or(*part, |(start, end)| (part.0 + start, part.0 + end));
+        let (start, end) = citation.span.map_or(*part, |(start, end)| {
+            let within = |at: u64| part.0.saturating_add(at).min(part.1);
+            (within(start), within(end))
+        });
         put!(out, before, "{\"type\":\"url_citation\",\"url_citation\":{\"url\":");
         put!(out, Quoted(&citation.url), ",\"title\":", Quoted(&citation.title));
         put!(out, ",\"start_index\":", start, ",\"end_index\":", end);

@@ -9,24 +9,23 @@ use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
 answer_object!(CompletionChunk, [
     "object", "system_fingerprint", "provider", "obfuscation", "prompt_filter_results",
     "time_info", "nvext", "kv_transfer_params", "request_id", "type", "usage_breakdown",
-    "search_results",
 ], {
     id: JsonText<'a>,
     created: JsonCount,
     model: JsonText<'a>,
-    choices: Option<Vec<ChatChoice<'a>>>,
+    choices: Option<Vec<ChatChoice<'a>>>; JsonList,
     usage: Option<&'a RawValue>,
     service_tier: Option<&'a RawValue>,
-    x_groq: Option<GroqUsage<'a>>,
+    x_groq: Option<GroqUsage<'a>>; JsonObject,
     error: Option<&'a RawValue>,
-    citations: Option<Vec<JsonText<'a>>>,
+    citations: Option<&'a RawValue>,
 });
 answer_object!(GroqUsage, ["id", "seed"], { usage: Option<&'a RawValue>, });
 answer_object!(ChatChoice, ["native_finish_reason", "content_filter_results", "seed",
     "stop_reason", "matched_stop", "token_ids"], {
     index: JsonCount,
-    delta: Option<CompletionDelta<'a>>,
-    message: Option<CompletionDelta<'a>>,
+    delta: Option<CompletionDelta<'a>>; JsonObject,
+    message: Option<CompletionDelta<'a>>; JsonObject,
     finish_reason: JsonText<'a>,
     logprobs: JsonPresence,
 });
@@ -35,10 +34,10 @@ answer_object!(CompletionDelta, ["role", "channel"], {
     reasoning_content: JsonText<'a>,
     reasoning: JsonText<'a>,
     refusal: JsonText<'a>,
-    tool_calls: Option<Vec<ChatToolCall<'a>>>,
-    function_call: Option<ChatFunction<'a>>,
-    reasoning_details: Option<Vec<ReasoningDetail<'a>>>,
-    annotations: Option<Vec<Annotation<'a>>>,
+    tool_calls: Option<Vec<ChatToolCall<'a>>>; JsonList,
+    function_call: Option<ChatFunction<'a>>; JsonObject,
+    reasoning_details: Option<Vec<ReasoningDetail<'a>>>; JsonList,
+    annotations: Option<Vec<Annotation<'a>>>; JsonList,
     audio: JsonPresence,
     images: JsonPresence,
     executed_tools: JsonPresence,
@@ -52,7 +51,7 @@ answer_object!(ReasoningDetail, ["type", "id", "index", "format"], {
     signature: JsonText<'a>,
     data: JsonText<'a>,
 });
-answer_object!(Annotation, ["type"], { url_citation: Option<UrlCitation<'a>>, });
+answer_object!(Annotation, ["type"], { url_citation: Option<UrlCitation<'a>>; JsonObject, });
 answer_object!(UrlCitation, [], {
     url: JsonText<'a>,
     title: JsonText<'a>,
@@ -71,8 +70,8 @@ answer_object!(ChatToolCall, [], {
     index: JsonCount,
     id: JsonText<'a>,
     kind: JsonText<'a> = "type",
-    function: Option<ChatFunction<'a>>,
-    custom: Option<CustomCall<'a>>,
+    function: Option<ChatFunction<'a>>; JsonObject,
+    custom: Option<CustomCall<'a>>; JsonObject,
     extra_content: JsonPresence,
 });
 answer_object!(ChatFunction, [], {

@@ -69,7 +69,7 @@ impl ReadEvents for ChatStreamReader {
         if name == "error" && chunk.error.is_none() {
             each(StreamEvent::Failed(failure::read_in_band(data)));
         } else {
-            self.take(&chunk, each);
+            self.take(&chunk, false, each);
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl ReadEvents for ChatStreamReader {
 pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
     let chunk: CompletionChunk<'_> = serde_json::from_str(body).map_err(|_| Unreadable)?;
     let mut reader = ChatStreamReader::default();
-    reader.take(&chunk, each);
+    reader.take(&chunk, true, each);
     if !reader.stopped {
         // The document is complete, so the answer is too. Clients need a stop reason.
         each(StreamEvent::Stop(StopReason::End));
@@ -104,7 +104,7 @@ impl ChatStreamReader {
         each(StreamEvent::End);
     }
 
-    fn take(&mut self, chunk: &CompletionChunk<'_>, each: Each<'_>) {
+    fn take(&mut self, chunk: &CompletionChunk<'_>, whole: bool, each: Each<'_>) {
         let error = chunk.error.filter(|error| error.get() != "null");
         if !self.started && error.is_none() {
             self.started = true;
@@ -114,7 +114,7 @@ impl ChatStreamReader {
         }
         let mut choices = Choices::default();
         for choice in chunk.choices.iter().flatten() {
-            let delta = choice.delta.as_ref().or(choice.message.as_ref());
+            let delta = choice.said(whole);
             let bytes = delta.map_or(0, CompletionDelta::bytes);
             choices.add(choice.index.0.unwrap_or(0), !choice.finish_reason.is_empty(), bytes);
         }
@@ -123,10 +123,12 @@ impl ChatStreamReader {
         }
         for choice in chunk.choices.iter().flatten() {
             if choice.index.0.unwrap_or(0) == 0 {
-                self.choice(choice, each);
+                self.choice(choice, whole, each);
             }
         }
-        for url in chunk.citations.iter().flatten().skip(self.cited) {
+        let urls = chunk.citations.map_or("", RawValue::get);
+        let urls: Vec<JsonText<'_>> = serde_json::from_str(urls).unwrap_or_default();
+        for url in urls.iter().skip(self.cited) {
             self.cited += 1;
             let citation = Citation { url: url.to_string(), ..Citation::default() };
             self.parts.cite(ChatPart::Text, citation, each);
@@ -147,9 +149,9 @@ impl ChatStreamReader {
         }
     }
 
-    fn choice(&mut self, choice: &ChatChoice<'_>, each: Each<'_>) {
-        if let Some(delta) = choice.delta.as_ref().or(choice.message.as_ref()) {
-            self.delta(delta, choice.delta.is_none(), each);
+    fn choice(&mut self, choice: &ChatChoice<'_>, whole: bool, each: Each<'_>) {
+        if let Some(delta) = choice.said(whole) {
+            self.delta(delta, whole || choice.delta.is_none(), each);
         }
         drop_if(choice.logprobs.0, Lost::Logprobs, each);
         tell_unknown("choices.", &choice.others, each);
@@ -284,7 +286,8 @@ impl ChatStreamReader {
         }
         let Some(call) = self.calls.get_mut(number) else { return };
         if call.id.is_empty() {
-            call.id = id.to_owned();
+            // A longer id is cut: no real one is.
+            call.id = id.chars().take(1_024).collect();
         }
         let key = ChatPart::Call(number);
         if call.started {
@@ -323,6 +326,14 @@ impl ChatStreamReader {
             begun && (id != call.id || id.is_empty() && index.is_none())
         });
         if other { self.calls.len() } else { number }
+    }
+}
+
+impl<'a> ChatChoice<'a> {
+    /// What it says. A whole completion has a message, a chunk a delta; some have the other too.
+    fn said(&self, whole: bool) -> Option<&CompletionDelta<'a>> {
+        let (delta, message) = (self.delta.as_ref(), self.message.as_ref());
+        if whole { message.or(delta) } else { delta.or(message) }
     }
 }
 

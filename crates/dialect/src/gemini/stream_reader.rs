@@ -17,8 +17,8 @@ use crate::neutral::seal::Seal;
 use crate::usage_object::PartialUsage;
 
 answer_object!(GeminiChunk, ["createTime", "automaticFunctionCallingHistory", "modelStatus"], {
-    candidates: Option<Vec<GeminiCandidate<'a>>>,
-    feedback: Option<GeminiPromptFeedback<'a>> = "promptFeedback",
+    candidates: Option<Vec<GeminiCandidate<'a>>>; JsonList,
+    feedback: Option<GeminiPromptFeedback<'a>> = "promptFeedback"; JsonObject,
     usage: Option<&'a RawValue> = "usageMetadata",
     model: JsonText<'a> = "modelVersion",
     id: JsonText<'a> = "responseId",
@@ -28,11 +28,11 @@ answer_object!(GeminiCandidate, [
     "safetyRatings", "tokenCount", "avgLogprobs",
 ], {
     index: JsonCount,
-    content: Option<GeminiContent<'a>>,
+    content: Option<GeminiContent<'a>>; JsonObject,
     finish_reason: JsonText<'a> = "finishReason",
     finish_message: JsonText<'a> = "finishMessage",
     citations: JsonPresence = "citationMetadata",
-    grounding: Option<Grounding<'a>> = "groundingMetadata",
+    grounding: Option<Grounding<'a>> = "groundingMetadata"; JsonObject,
     logprobs: JsonPresence = "logprobsResult",
     url_context: JsonPresence = "urlContextMetadata",
 });
@@ -40,15 +40,15 @@ answer_object!(GeminiCandidate, [
 answer_object!(Grounding, [
     "searchEntryPoint", "webSearchQueries", "groundingSupports", "retrievalMetadata",
     "retrievalQueries", "imageSearchQueries", "googleMapsWidgetContextToken",
-], { chunks: Option<Vec<GroundingChunk<'a>>> = "groundingChunks", });
-answer_object!(GroundingChunk, [], { web: Option<GroundingWeb<'a>>, });
+], { chunks: Option<Vec<GroundingChunk<'a>>> = "groundingChunks"; JsonList, });
+answer_object!(GroundingChunk, [], { web: Option<GroundingWeb<'a>>; JsonObject, });
 answer_object!(GroundingWeb, ["domain"], { uri: JsonText<'a>, title: JsonText<'a>, });
-answer_object!(GeminiContent, ["role"], { parts: Option<Vec<GeminiPart<'a>>>, });
+answer_object!(GeminiContent, ["role"], { parts: Option<Vec<GeminiPart<'a>>>; JsonList, });
 answer_object!(GeminiPart, ["videoMetadata", "partMetadata", "mediaResolution"], {
     text: JsonText<'a>,
     thought: JsonPresence,
     signature: JsonText<'a> = "thoughtSignature",
-    call: Option<GeminiCall<'a>> = "functionCall",
+    call: Option<GeminiCall<'a>> = "functionCall"; JsonObject,
     inline_data: JsonPresence = "inlineData",
     file_data: JsonPresence = "fileData",
     code: JsonPresence = "executableCode",

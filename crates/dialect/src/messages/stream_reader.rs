@@ -19,9 +19,9 @@ use crate::wire::sse::SSE_EVENT_BYTES;
 answer_object!(MessageStreamEvent, ["context_management"], {
     kind: JsonText<'a> = "type",
     index: JsonCount,
-    message: Option<MessageBody<'a>>,
-    content_block: Option<MessageBlock<'a>>,
-    delta: Option<BlockDelta<'a>>,
+    message: Option<MessageBody<'a>>; JsonObject,
+    content_block: Option<MessageBlock<'a>>; JsonObject,
+    delta: Option<BlockDelta<'a>>; JsonObject,
     usage: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
 });
@@ -32,7 +32,7 @@ answer_object!(MessageBody, ["role", "container", "context_management"], {
     content: TextOrList<'a, MessageBlock<'a>>,
     stop_reason: JsonText<'a>,
     stop_sequence: JsonText<'a>,
-    stop_details: Option<StopDetails<'a>>,
+    stop_details: Option<StopDetails<'a>>; JsonObject,
     usage: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
 });
@@ -46,7 +46,7 @@ answer_object!(MessageBlock, ["caller"], {
     id: JsonText<'a>,
     name: JsonText<'a>,
     input: Option<&'a RawValue>,
-    citations: Option<Vec<MessageCitation<'a>>>,
+    citations: Option<Vec<MessageCitation<'a>>>; JsonList,
 });
 answer_object!(BlockDelta, ["container", "estimated_tokens"], {
     kind: JsonText<'a> = "type",
@@ -54,10 +54,10 @@ answer_object!(BlockDelta, ["container", "estimated_tokens"], {
     thinking: JsonText<'a>,
     signature: JsonText<'a>,
     partial_json: JsonText<'a>,
-    citation: Option<MessageCitation<'a>>,
+    citation: Option<MessageCitation<'a>>; JsonObject,
     stop_reason: JsonText<'a>,
     stop_sequence: JsonText<'a>,
-    stop_details: Option<StopDetails<'a>>,
+    stop_details: Option<StopDetails<'a>>; JsonObject,
 });
 answer_object!(MessageCitation, ["type", "encrypted_index", "file_id"], {
     url: JsonText<'a>,

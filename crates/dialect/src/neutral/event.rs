@@ -181,6 +181,13 @@ lost! {
     ServerTools "server_tools" "calls and results of tools that the provider ran"
 }
 
+impl Lost {
+    /// Whether the model made it, so that no failover is possible after it.
+    pub(crate) fn is_content(self) -> bool {
+        matches!(self, Lost::Audio | Lost::Images | Lost::ServerTools)
+    }
+}
+
 /// Tells that a part of the answer is left out, if it is there.
 pub(crate) fn drop_if(is_there: bool, lost: Lost, each: Each<'_>) {
     if is_there {

@@ -68,7 +68,8 @@ pub(crate) fn read_in_band(raw: &str) -> Failure {
 fn of_value(status: Option<u16>, value: &Value) -> Failure {
     // Google wraps some errors into a list. Others use the member `error` or `detail`.
     let value = value.get(0).unwrap_or(value);
-    let inner = |name: &&str| value.get(*name).filter(|inner| !inner.is_null());
+    let is_told = value.get("message").is_some_and(Value::is_string);
+    let inner = |name: &&str| value.get(*name).filter(|inner| !inner.is_null() && !is_told);
     let error = ["error", "detail"].iter().find_map(inner).unwrap_or(value);
     let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let number = |name: &str| error.get(name).and_then(number_of);

@@ -6,6 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -41,6 +42,101 @@ pub enum TextOrList<'a, T> {
     List(Vec<T>),
 }
 
+/// Reads a value that is neither a string, an object nor a list.
+macro_rules! or_nothing {
+    ($nothing:expr) => {
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok($nothing)
+        }
+
+        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+            Ok($nothing)
+        }
+
+        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+            Ok($nothing)
+        }
+
+        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+            Ok($nothing)
+        }
+
+        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+            Ok($nothing)
+        }
+    };
+}
+
+/// An object; `None` if the value has another type.
+pub struct JsonObject<T>(pub Option<T>);
+
+/// The objects of a list; `None` if the value has another type.
+pub struct JsonList<T>(pub Option<Vec<T>>);
+
+struct ShapeVisitor<V>(PhantomData<V>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ShapeVisitor<JsonObject<T>> {
+    type Value = JsonObject<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|object| JsonObject(Some(object)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(JsonObject(None))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(JsonObject(None))
+    }
+
+    or_nothing!(JsonObject(None));
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ShapeVisitor<JsonList<T>> {
+    type Value = JsonList<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(JsonList(None))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(JsonObject(item)) = list.next_element()? {
+            items.extend(item);
+        }
+        Ok(JsonList(Some(items)))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(JsonList(None))
+    }
+
+    or_nothing!(JsonList(None));
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ShapeVisitor::<Self>(PhantomData))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ShapeVisitor::<Self>(PhantomData))
+    }
+}
+
 struct TextOrListVisitor<'a, T>(PhantomData<(&'a (), T)>);
 
 impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for TextOrListVisitor<'a, T> {
@@ -60,8 +156,8 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for TextOrListVisitor<'a, T>
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
-            items.push(item);
+        while let Some(JsonObject(item)) = list.next_element()? {
+            items.extend(item);
         }
         Ok(TextOrList::List(items))
     }
@@ -71,25 +167,7 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for TextOrListVisitor<'a, T>
         Ok(TextOrList::Nothing)
     }
 
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(TextOrList::Nothing)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(TextOrList::Nothing)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(TextOrList::Nothing)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(TextOrList::Nothing)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(TextOrList::Nothing)
-    }
+    or_nothing!(TextOrList::Nothing);
 }
 
 impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {

@@ -12,6 +12,9 @@ use crate::usage_object::PartialUsage;
 /// some tens.
 pub(crate) const ANSWER_PARTS: usize = 1_024;
 
+/// Limit on the bytes of a name that no reader knows. Real ones are shorter.
+const UNKNOWN_NAME: usize = 48;
+
 /// Limit on the names of what an answer loses. The last one is `more`.
 const DROPPED_NAMES: usize = 32;
 
@@ -44,6 +47,8 @@ pub(crate) struct Normalizer {
     has_text: bool,
     /// The next text begins a message of its own, and another one came before.
     breaks: bool,
+    /// The last part that begins with such a break.
+    broken: Option<usize>,
     /// Open calls of tools that take free text, by part index.
     texts: Vec<(usize, TextArgument)>,
     /// Calls of such tools whose text becomes an argument, by part index.
@@ -65,6 +70,7 @@ impl Normalizer {
             dropped: Vec::new(),
             has_text: false,
             breaks: false,
+            broken: None,
             texts: Vec::new(),
             wrapped: Vec::new(),
         }
@@ -119,6 +125,11 @@ impl Normalizer {
         self.start("", "", 0, None, each);
         match event {
             StreamEvent::PartStart { index, part } => self.part(index, part, each),
+            StreamEvent::Cited { index, mut citation } if self.broken == Some(index) => {
+                let behind = |at: u64| at.saturating_add(2);
+                citation.span = citation.span.map(|(start, end)| (behind(start), behind(end)));
+                each(StreamEvent::Cited { index, citation });
+            }
             StreamEvent::Sealed { .. } if !self.fit.seals => {
                 self.drop(Lost::ReasoningSignatures.word());
             }
@@ -189,6 +200,7 @@ impl Normalizer {
             if part == PartKind::Text {
                 self.has_text = true;
                 if std::mem::take(&mut self.breaks) && self.fit.joins {
+                    self.broken = Some(index);
                     say(index, "\n\n", each);
                 }
             }
@@ -246,6 +258,8 @@ impl Normalizer {
     }
 
     fn drop_unknown(&mut self, path: &str, name: &str) {
+        // A long name may be text of the model.
+        let name = if name.len() > UNKNOWN_NAME { "long_name" } else { name };
         self.drop(&printable(&format!("{path}{name}")));
     }
 }

@@ -2,18 +2,26 @@
 
 use super::answer::Citation;
 use super::event::{Each, Lost, PartKind, StreamEvent};
+use super::normalizer::ANSWER_PARTS;
 use super::seal::Seal;
+
+/// Limit on the sources of an answer. Real answers have some tens.
+const ANSWER_CITATIONS: usize = 256;
 
 /// Assigns part indexes. A text part starts with its first non-empty text, so none is empty.
 #[derive(Debug)]
 pub(crate) struct OpenParts<K> {
     open: Vec<(K, usize)>,
     next: usize,
+    /// Sources of texts that have not begun.
+    early: Vec<(K, Citation)>,
+    /// The sources so far, by their URL.
+    cited: Vec<(K, String)>,
 }
 
 impl<K> Default for OpenParts<K> {
     fn default() -> Self {
-        OpenParts { open: Vec::new(), next: 0 }
+        OpenParts { open: Vec::new(), next: 0, early: Vec::new(), cited: Vec::new() }
     }
 }
 
@@ -26,6 +34,10 @@ impl<K: Copy + PartialEq> OpenParts<K> {
     /// Starts a part and returns its index. An open part of the same key ends first.
     pub(crate) fn start(&mut self, key: K, part: PartKind<'_>, each: Each<'_>) -> usize {
         self.end(key, each);
+        if self.open.len() >= ANSWER_PARTS {
+            each(StreamEvent::TooLong);
+            return self.next;
+        }
         let index = self.next;
         self.next += 1;
         self.open.push((key, index));
@@ -43,6 +55,10 @@ impl<K: Copy + PartialEq> OpenParts<K> {
             None => self.start(key, part, each),
         };
         each(StreamEvent::Delta { index, text });
+        while let Some(at) = self.early.iter().position(|(of, _)| *of == key) {
+            let (_, citation) = self.early.remove(at);
+            each(StreamEvent::Cited { index, citation });
+        }
     }
 
     /// Adds to the arguments of a tool call. If it is not open, it is one of the provider's tools.
@@ -63,11 +79,20 @@ impl<K: Copy + PartialEq> OpenParts<K> {
         each(StreamEvent::Sealed { index, seal });
     }
 
-    /// Adds a source to a text part. It is lost if the part is not open, or if it has no URL.
+    /// Adds a source to a text part, which may begin later. A source without a URL is lost.
     pub(crate) fn cite(&mut self, key: K, citation: Citation, each: Each<'_>) {
-        match self.index(key).filter(|_| !citation.url.is_empty()) {
+        if citation.url.is_empty() || self.cited.len() >= ANSWER_CITATIONS {
+            return each(StreamEvent::Dropped(Lost::Citations));
+        }
+        let source = (key, citation.url.clone());
+        // Some providers repeat the list of sources.
+        if citation.span.is_none() && self.cited.contains(&source) {
+            return;
+        }
+        self.cited.push(source);
+        match self.index(key) {
             Some(index) => each(StreamEvent::Cited { index, citation }),
-            None => each(StreamEvent::Dropped(Lost::Citations)),
+            None => self.early.push((key, citation)),
         }
     }
 
@@ -79,6 +104,9 @@ impl<K: Copy + PartialEq> OpenParts<K> {
     }
 
     pub(crate) fn end_all(&mut self, each: Each<'_>) {
+        if !std::mem::take(&mut self.early).is_empty() {
+            each(StreamEvent::Dropped(Lost::Citations));
+        }
         for (_, index) in self.open.drain(..) {
             each(StreamEvent::PartEnd { index });
         }

@@ -99,8 +99,8 @@ pub(super) fn write_item(answer: &Answer, index: usize, id: &str, out: &mut Vec<
         }
         Part::TextCall(ToolCall { id, name, arguments }) => {
             put!(out, ",\"type\":\"custom_tool_call\",\"call_id\":", Quoted(id));
-            put!(out, ",\"name\":", Quoted(name), ",\"input\":", Quoted(arguments));
-            put!(out, "}");
+            write_name(answer, name, out);
+            put!(out, ",\"input\":", Quoted(arguments), "}");
         }
         part => {
             put!(out, ",\"type\":\"message\",\"status\":\"completed\",\"role\":\"assistant\",");

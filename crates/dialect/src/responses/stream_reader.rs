@@ -31,8 +31,8 @@ answer_object!(ResponseStreamEvent, [
     content_index: JsonCount,
     summary_index: JsonCount,
     delta: JsonText<'a>,
-    item: Option<ResponseItem<'a>>,
-    response: Option<ResponseBody<'a>>,
+    item: Option<ResponseItem<'a>>; JsonObject,
+    response: Option<ResponseBody<'a>>; JsonObject,
     error: Option<&'a RawValue>,
 });
 answer_object!(ResponseBody, [
@@ -47,9 +47,9 @@ answer_object!(ResponseBody, [
     model: JsonText<'a>,
     created_at: JsonCount,
     status: JsonText<'a>,
-    incomplete_details: Option<IncompleteDetails<'a>>,
+    incomplete_details: Option<IncompleteDetails<'a>>; JsonObject,
     error: Option<&'a RawValue>,
-    output: Option<Vec<ResponseItem<'a>>>,
+    output: Option<Vec<ResponseItem<'a>>>; JsonList,
     usage: Option<&'a RawValue>,
     service_tier: Option<&'a RawValue>,
 });
@@ -62,14 +62,14 @@ answer_object!(ResponseItem, ["status", "role", "phase", "format"], {
     name: JsonText<'a>,
     arguments: JsonText<'a>,
     input: JsonText<'a>,
-    content: Option<Vec<OutputContent<'a>>>,
-    summary: Option<Vec<OutputContent<'a>>>,
+    content: Option<Vec<OutputContent<'a>>>; JsonList,
+    summary: Option<Vec<OutputContent<'a>>>; JsonList,
     encrypted_content: JsonText<'a>,
 });
 answer_object!(OutputContent, ["type"], {
     text: JsonText<'a>,
     refusal: JsonText<'a>,
-    annotations: Option<Vec<OutputAnnotation<'a>>>,
+    annotations: Option<Vec<OutputAnnotation<'a>>>; JsonList,
     logprobs: JsonPresence,
 });
 answer_object!(OutputAnnotation, ["type", "file_id", "container_id", "filename", "index"], {
@@ -148,6 +148,10 @@ impl ReadEvents for ResponsesStreamReader {
                 _,
                 Some(response),
             ) => self.finish(response, kind, data, each),
+            ("response.completed" | "response.incomplete", ..) => {
+                each(StreamEvent::Stop(StopReason::End));
+                each(StreamEvent::End);
+            }
             ("response.failed", ..) => each(StreamEvent::Failed(failure::unfinished())),
             ("error", ..) => {
                 let raw = event.error.map_or(data, RawValue::get);
@@ -220,7 +224,8 @@ impl ResponsesStreamReader {
         let reason = response.incomplete_details.as_ref().map_or("", |details| &details.reason);
         let details = response.incomplete_details.as_ref();
         tell_unknown("incomplete_details.", details.map_or(&[], |details| &details.others), each);
-        if let Some(error) = response.error.filter(|error| error.get() != "null") {
+        let error = response.error.filter(|error| !matches!(error.get(), "null" | "{}"));
+        if let Some(error) = error {
             return each(StreamEvent::Failed(failure::read_in_band(error.get())));
         }
         each(match (&*response.status, reason) {
@@ -255,7 +260,7 @@ impl ResponsesStreamReader {
 
     fn added(&mut self, index: u64, item: &ResponseItem<'_>, each: Each<'_>) {
         let Some(progress) = self.item(index) else { return };
-        progress.id = item.id.to_string();
+        progress.id = short(&item.id);
         match &*item.kind {
             "function_call" => {
                 let call = PartKind::ToolCall { id: &item.call_id, name: &item.name };
@@ -352,7 +357,7 @@ impl ResponsesStreamReader {
             _ => each(StreamEvent::Dropped(Lost::ServerTools)),
         }
         if let Some(progress) = self.item(index) {
-            progress.id = item.id.to_string();
+            progress.id = short(&item.id);
             progress.done = true;
         }
     }
@@ -399,11 +404,16 @@ impl ResponseItem<'_> {
     }
 }
 
+/// An id as it is kept: no real one is longer.
+fn short(id: &str) -> String {
+    id.chars().take(256).collect()
+}
+
 impl ItemProgress {
     /// Whether this is the item with this id, or with this index if either has no id. The final
     /// response may list fewer items than the events did, so indexes differ.
     fn is(&self, index: u64, id: &str) -> bool {
-        if self.id.is_empty() || id.is_empty() { self.index == index } else { self.id == id }
+        if self.id.is_empty() || id.is_empty() { self.index == index } else { self.id == short(id) }
     }
 }
 

@@ -131,7 +131,7 @@ impl ResponsesStreamWriter {
             }
             PartKind::TextCall { id, name } => {
                 put!(out, ",\"type\":\"custom_tool_call\",\"call_id\":", Quoted(id));
-                put!(out, ",\"name\":", Quoted(name));
+                write_name(self.collected.answer(), name, out);
                 put!(out, ",\"input\":\"\"}}\n\n");
             }
             PartKind::Text | PartKind::Refusal => {

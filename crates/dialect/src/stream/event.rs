@@ -107,7 +107,7 @@ impl EventFacts {
                 match rest {
                     StreamEvent::Usage { told, is_final } => {
                         self.told = Some(((*told).clone(), *is_final));
-                        self.reports = true;
+                        self.reports |= told.counts();
                     }
                     StreamEvent::Sequence(number) => self.number = Some(*number),
                     StreamEvent::Stop(_) => self.says = true,
@@ -118,6 +118,7 @@ impl EventFacts {
                     }
                     StreamEvent::Unknown { path, .. } => self.is_unknown |= *path == "event.",
                     StreamEvent::NextMessage => {}
+                    StreamEvent::Dropped(lost) => self.says |= lost.is_content(),
                     _ => self.says = true,
                 }
             }

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::Dialect;
 use crate::neutral::event::{Each, ReadEvents, StreamEvent, Unreadable};
 use crate::neutral::{failure, size};
+use crate::wire::json;
 use crate::wire::sse::{self, SseEvent};
 use event::EventFacts;
 pub use event::{EventKind, StreamError};
@@ -47,6 +48,7 @@ pub(crate) fn read(reader: &mut dyn ReadEvents, event: SseEvent<'_>, each: Each<
     // A last event without its blank line may be truncated.
     if let SseEvent::Rest(_) = event
         && !is_whole(data)
+        && fields.name != Some(b"error")
     {
         return WireEvent::Comment;
     }
@@ -55,8 +57,14 @@ pub(crate) fn read(reader: &mut dyn ReadEvents, event: SseEvent<'_>, each: Each<
         return WireEvent::Read;
     }
     let name = fields.name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
-    let read = std::str::from_utf8(data).map_err(|_| Unreadable);
-    match read.and_then(|data| reader.event(name, data, each)) {
+    let text = std::str::from_utf8(data).map_err(|_| Unreadable);
+    let read = text.and_then(|data| match reader.event(name, data, each) {
+        Err(Unreadable) => {
+            reader.event(name, &json::mend_surrogates(data).ok_or(Unreadable)?, each)
+        }
+        Ok(()) => Ok(()),
+    });
+    match read {
         Ok(()) => WireEvent::Read,
         Err(Unreadable) if name == "error" => {
             let text = String::from_utf8_lossy(data);

@@ -7,7 +7,7 @@ use super::event::{EventFacts, OversizedRule, StreamError};
 use super::repeated::RepeatedEvent;
 use super::{WireEvent, read};
 use crate::neutral::event::{Each, ReadEvents, StreamEvent};
-use crate::neutral::failure;
+use crate::neutral::{failure, size};
 use crate::wire::sse::{self, Splitter, SseEvent};
 
 /// What the first event with content or an error decided about a stream.
@@ -76,6 +76,10 @@ impl StreamCounts {
     fn take(&mut self, event: SseEvent<'_>, reader: &mut dyn ReadEvents) {
         if let SseEvent::Piece(piece) = event {
             return self.take_piece(piece);
+        }
+        if size::is_too_large(event.bytes()) {
+            (self.oversized, self.events) = (None, self.events + 1);
+            return self.take_piece(event.bytes());
         }
         if let Some(bytes) = self.repeated.read(event.bytes()) {
             self.events += 1;

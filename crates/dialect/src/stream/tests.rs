@@ -310,3 +310,38 @@ fn a_call_behind_the_last_index_there_is_breaks_nothing() {
         json!({"name": "f", "arguments": "{}"})
     );
 }
+
+/// Members of another type than usual, and halves of characters, lose nothing else.
+#[test]
+fn an_odd_member_costs_no_usage_and_no_end() {
+    let chunk = |more: &str| {
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"Hi\",{more}}},\
+             \"finish_reason\":\"stop\"}}],\"usage\":{{\"prompt_tokens\":9,\
+             \"completion_tokens\":2}}}}\n\n"
+        )
+    };
+    for more in [
+        "\"annotations\":{}",
+        "\"tool_calls\":{}",
+        "\"reasoning_details\":\"x\"",
+        "\"function_call\":\"\"",
+        "\"refusal\":\"\\ud83d\"",
+        "\"audio\":[1]",
+    ] {
+        let counted = tally(chunk(more).as_bytes(), 50);
+        assert_eq!(counted.usage().map(|usage| usage.total_tokens), Some(11), "{more}");
+        assert!(counted.finished() && counted.verdict() == StreamVerdict::Answer, "{more}");
+    }
+    for response in [
+        r#"{"status":"completed","incomplete_details":"x","output":[{"type":"message","content":"x"}]}"#,
+        r#"{"status":"completed","error":{}}"#,
+        "null",
+    ] {
+        let event =
+            format!("data: {{\"type\":\"response.completed\",\"response\":{response}}}\n\n");
+        let mut counted = StreamTally::new(Endpoint::Responses);
+        counted.feed(event.as_bytes());
+        assert!(counted.done_seen() && counted.error().is_none(), "{response}");
+    }
+}

@@ -49,7 +49,7 @@ fn events_are_what_they_are() {
             error("boom", Some(503)),
         ),
         ("event: error\ndata: boom\n\n", error("boom", None)),
-        ("data: {\"choices\":7}\n\n", EventKind::Other),
+        ("data: {\"choices\":7}\n\n", EventKind::Preamble),
         ("data: nonsense\n\n", EventKind::Other),
     ] {
         assert_eq!(classify(CHAT, event.as_bytes()), seen, "{event}");

@@ -2,6 +2,7 @@
 
 mod cursor;
 mod edit;
+mod surrogates;
 
 pub use cursor::{
     Cursor, JSON_WORD_BYTES, JsonError, JsonKind, MemberName, read_object, read_part, text,
@@ -9,6 +10,7 @@ pub use cursor::{
 pub(crate) use cursor::{read_last_members, split_string};
 pub(crate) use edit::without_members;
 pub use edit::{Edit, splice};
+pub(crate) use surrogates::mend_surrogates;
 
 #[cfg(test)]
 mod tests;
