@@ -227,7 +227,10 @@ fn citations_of_streams_are_carried() {
     );
     events.insert(2, json!({ "type": "content_block_delta", "index": 0, "delta": delta }));
     let chat = stream(Messages, Chat, &events, "");
-    assert!(chat.contains("\"delta\":{\"annotations\":[{\"type\":\"url_citation\""), "{chat}");
+    assert!(
+        chat.contains("\"delta\":{\"annotations\":[{\"index\":0,\"type\":\"url_citation\""),
+        "{chat}"
+    );
     let response = stream(Messages, Responses, &events, "");
     assert!(response.contains("event: response.output_text.annotation.added"), "{response}");
     let chunk = json!({ "choices": [{ "index": 0, "finish_reason": "stop",

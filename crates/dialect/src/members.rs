@@ -148,8 +148,8 @@ macro_rules! wire_object {
 pub(super) use wire_object;
 
 /// Declares a struct for an object of an answer, with fields `name: type` or `name: type =
-/// "member"`, whose types read any value: `; JsonObject` and `; JsonList` make an `Option` of an object
-/// and of a list do so. Of repeated members the last wins. Names of other members
+/// "member"`, whose types read any value: `; JsonObject` and `; JsonList` make an `Option` of an
+/// object and of a list do so. Of repeated members the last wins. Names of other members
 /// go to `others`, unless they say nothing that a client asks for (the list before the fields) or
 /// their value is `null`, `false` or empty.
 macro_rules! answer_object {

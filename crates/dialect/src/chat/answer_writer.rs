@@ -33,7 +33,7 @@ pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
     }
     if !answer.citations.is_empty() {
         put!(out, ",");
-        write_annotations(&cited(answer), out);
+        write_annotations(&cited(answer), None, out);
     }
     write_calls(answer, out);
     put!(out, "},\"logprobs\":null,\"finish_reason\":");
@@ -69,8 +69,13 @@ fn cited(answer: &Answer) -> Vec<(&Citation, (u64, u64))> {
     answer.citations.iter().map(|(index, citation)| (citation, span(*index))).collect()
 }
 
-/// Writes the member `annotations`, with the span of each citation's part.
-pub(super) fn write_annotations(cited: &[(&Citation, (u64, u64))], out: &mut Vec<u8>) {
+/// Writes the member `annotations`, with the span of each citation's part. SDKs put the elements of
+/// a stream together by their `index`, which is `index` there.
+pub(super) fn write_annotations(
+    cited: &[(&Citation, (u64, u64))],
+    index: Option<u64>,
+    out: &mut Vec<u8>,
+) {
     put!(out, "\"annotations\":");
     let mut before = "[";
     for (citation, part) in cited {
@@ -78,7 +83,11 @@ pub(super) fn write_annotations(cited: &[(&Citation, (u64, u64))], out: &mut Vec
             let within = |at: u64| part.0.saturating_add(at).min(part.1);
             (within(start), within(end))
         });
-        put!(out, before, "{\"type\":\"url_citation\",\"url_citation\":{\"url\":");
+        put!(out, before, "{");
+        if let Some(index) = index {
+            put!(out, "\"index\":", index, ",");
+        }
+        put!(out, "\"type\":\"url_citation\",\"url_citation\":{\"url\":");
         put!(out, Quoted(&citation.url), ",\"title\":", Quoted(&citation.title));
         put!(out, ",\"start_index\":", start, ",\"end_index\":", end);
         if !citation.quote.is_empty() {

@@ -51,7 +51,9 @@ answer_object!(ReasoningDetail, ["type", "id", "index", "format"], {
     signature: JsonText<'a>,
     data: JsonText<'a>,
 });
-answer_object!(Annotation, ["type"], { url_citation: Option<UrlCitation<'a>>; JsonObject, });
+answer_object!(Annotation, ["type", "index"], {
+    url_citation: Option<UrlCitation<'a>>; JsonObject,
+});
 answer_object!(UrlCitation, [], {
     url: JsonText<'a>,
     title: JsonText<'a>,

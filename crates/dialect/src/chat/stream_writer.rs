@@ -33,6 +33,7 @@ pub(crate) struct ChatStreamWriter {
     chars: u64,
     starts: Vec<u64>,
     seals: u64,
+    cited: u64,
 }
 
 impl ChatStreamWriter {
@@ -48,6 +49,7 @@ impl ChatStreamWriter {
             chars: 0,
             starts: Vec::new(),
             seals: 0,
+            cited: 0,
         }
     }
 }
@@ -81,8 +83,9 @@ impl WriteEvents for ChatStreamWriter {
             }
             StreamEvent::Cited { index, citation } => {
                 let start = self.starts.get(index).copied().unwrap_or(0);
-                let span = (start, self.chars);
-                self.delta(out, |out| write_annotations(&[(&citation, span)], out));
+                let (span, number) = ((start, self.chars), self.cited);
+                self.cited += 1;
+                self.delta(out, |out| write_annotations(&[(&citation, span)], Some(number), out));
             }
             StreamEvent::Sealed { seal, .. } => {
                 let number = self.seals;

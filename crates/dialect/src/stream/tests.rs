@@ -334,7 +334,7 @@ fn an_odd_member_costs_no_usage_and_no_end() {
         assert!(counted.finished() && counted.verdict() == StreamVerdict::Answer, "{more}");
     }
     for response in [
-        r#"{"status":"completed","incomplete_details":"x","output":[{"type":"message","content":"x"}]}"#,
+        r#"{"incomplete_details":"x","output":[{"type":"message","content":"x"}]}"#,
         r#"{"status":"completed","error":{}}"#,
         "null",
     ] {
