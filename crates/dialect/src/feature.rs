@@ -81,7 +81,7 @@ features! {
     OtherContent "other kinds of content" R R R R "video, documents with images inside"
     Tools "function tools" C C C C
         "JSON Schema keeps its text; in messages `anyOf` at its top goes into the description"
-    StrictTools "`strict` of a tool" C C C D ""
+    StrictTools "`strict` of a tool" C D C D "Anthropic refuses many of them, and bounds"
     Prefill "the beginning of the answer" R C R R
         "a last turn of the assistant in messages: other models begin anew, newer Claude refuses it"
     ToolCalls "tool calls, also parallel ones" C C C C

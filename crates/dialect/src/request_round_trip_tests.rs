@@ -68,11 +68,12 @@ fn exchange(first: Dialect, second: Dialect) -> impl Strategy<Value = Vec<Turn>>
     })
 }
 
-fn tools() -> impl Strategy<Value = (Vec<Tool>, Option<ToolChoice>, Option<bool>)> {
+fn tools(strict: bool) -> impl Strategy<Value = (Vec<Tool>, Option<ToolChoice>, Option<bool>)> {
     let tool =
-        (text(), proptest::option::of(text()), any::<bool>()).prop_map(|(name, says, strict)| {
+        (text(), proptest::option::of(text()), any::<bool>()).prop_map(move |(name, says, is)| {
+            let strict = strict.then_some(is);
             let parameters = RawValue::from_string(r#"{ "type" : "object" }"#.to_owned()).ok();
-            Tool { name, description: says, parameters, strict: Some(strict), ..Tool::default() }
+            Tool { name, description: says, parameters, strict, ..Tool::default() }
         });
     let choice = prop_oneof![
         Just(ToolChoice::Auto),
@@ -92,7 +93,7 @@ fn request(first: Dialect, second: Dialect) -> impl Strategy<Value = Request> {
     let thinks = any::<bool>();
     let settings = (1..9_999u64, 0..100u8, text(), any::<bool>(), any::<bool>(), thinks);
     let turns = prop::collection::vec(exchange(first, second), 1..4);
-    let tools = prop_oneof![Just((Vec::new(), None, None)), tools()];
+    let tools = prop_oneof![Just((Vec::new(), None, None)), tools(carried(Feature::StrictTools))];
     (turns, proptest::option::of(text()), tools, settings).prop_map(
         move |(turns, system, (tools, tool_choice, parallel_tool_calls), settings)| {
             let (max_tokens, share, word, stream, wants_schema, thinks) = settings;

@@ -64,9 +64,8 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
     match (kind.as_str(), tool.function) {
         ("function" | "", Some(function)) => {
             uses.add(Feature::Tools, "", "tools");
-            if function.strict.is_some() {
-                uses.add(Feature::StrictTools, "tools.function.", "strict");
-            }
+            let is_strict = function.strict == Some(true);
+            uses.add_if(is_strict, Feature::StrictTools, "tools.function.", "strict");
             request.tools.push(Tool {
                 name: function.name.unwrap_or_default(),
                 description: function.description,

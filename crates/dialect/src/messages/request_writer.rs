@@ -189,7 +189,6 @@ fn write_tool(tools: &mut Items<'_>, tool: &Tool) {
     tools.object(|item| {
         item.value("name", &tool.name);
         schema::write_tool(item, tool);
-        item.option("strict", &tool.strict);
         item.option("cache_control", &tool.cache_control);
     });
 }

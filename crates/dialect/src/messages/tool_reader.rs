@@ -58,7 +58,7 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
     let name = tool.name.unwrap_or_default();
     if matches!(kind.as_str(), "" | "custom") {
         uses.add(Feature::Tools, "", "tools");
-        uses.add_if(tool.strict.is_some(), Feature::StrictTools, "tools.", "strict");
+        uses.add_if(tool.strict == Some(true), Feature::StrictTools, "tools.", "strict");
         request.tools.push(Tool {
             name,
             description: tool.description,

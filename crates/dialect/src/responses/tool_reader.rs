@@ -67,7 +67,7 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
     match kind.as_str() {
         "function" => {
             uses.add(Feature::Tools, "", "tools");
-            uses.add_if(tool.strict.is_some(), Feature::StrictTools, "tools.", "strict");
+            uses.add_if(tool.strict == Some(true), Feature::StrictTools, "tools.", "strict");
             request.tools.push(Tool {
                 name: tool.name.unwrap_or_default(),
                 description: tool.description,
