@@ -124,7 +124,7 @@ features! {
         "on parts, messages and tools, as routers have it in chat"
     JsonObject "JSON output without a schema" C D C C "the prompt has to ask for JSON anyway"
     JsonSchema "output by a JSON schema" C C C C
-        "in messages objects that say no `additionalProperties` get `false`, which it needs"
+        "in messages `additionalProperties` is `false` if not told, and bounds are described"
     Verbosity "`verbosity`" C D C D ""
     MaxTokens "the limit of tokens" C C C C
         "messages needs one: the longest answer of the model, else 8192"

@@ -10,6 +10,18 @@ use crate::neutral::request::Tool;
 const COMBINED: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords whose value has a schema for each name.
 const BY_NAME: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+/// Keywords that an output format may not have.
+const BOUNDS: [&str; 9] = [
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minimum",
+    "multipleOf",
+];
 /// Keywords whose value is data.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
@@ -36,8 +48,9 @@ pub(super) fn write_tool(item: &mut Members<'_>, tool: &Tool) {
     item.value("input_schema", &schema);
 }
 
-/// The schema with `"additionalProperties":false` in each object that does not say, as an output
-/// format needs it; `None` if it has more than 128 levels.
+/// The schema as an output format needs it: each object that does not say gets
+/// `"additionalProperties":false`, and bounds go into descriptions. `None` if it has more than 128
+/// levels.
 pub(super) fn closed(schema: &RawValue) -> Option<Value> {
     let mut schema = serde_json::from_str(schema.get()).ok()?;
     close(&mut schema);
@@ -64,8 +77,30 @@ fn close(schema: &mut Value) {
             if is_object {
                 members.entry("additionalProperties").or_insert(json!(false));
             }
+            describe_bounds(members);
         }
         _ => {}
+    }
+}
+
+/// Moves the bounds of a schema into its description. A list may need one item.
+fn describe_bounds(members: &mut Map<String, Value>) {
+    let is_taken = |name: &str, value: &Value| {
+        value.is_number() && (name != "minItems" || value.as_u64().is_none_or(|least| least > 1))
+    };
+    let found = BOUNDS.iter().filter_map(|name| {
+        let value = members.get(*name).filter(|value| is_taken(name, value))?;
+        Some((*name, value.clone()))
+    });
+    let found: Vec<(&str, Value)> = found.collect();
+    let mut says: Vec<String> =
+        members.get("description").and_then(Value::as_str).map(str::to_owned).into_iter().collect();
+    for (name, value) in &found {
+        members.remove(*name);
+        says.push(format!("{name}: {value}"));
+    }
+    if !found.is_empty() {
+        members.insert("description".to_owned(), says.join("\n").into());
     }
 }
 

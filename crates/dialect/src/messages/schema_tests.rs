@@ -59,7 +59,7 @@ fn each_object_of_an_output_is_closed() {
         "type": "object",
         "properties": {
             "type": {"type": ["object", "null"], "additionalProperties": false},
-            "properties": {"type": "number", "maximum": 1500.0},
+            "properties": {"type": "number", "description": "maximum: 1500.0"},
             "open": {"properties": {}, "additionalProperties": true},
             "enum": {"anyOf": [
                 {"type": "object", "additionalProperties": false},
@@ -73,4 +73,19 @@ fn each_object_of_an_output_is_closed() {
         "additionalProperties": false,
     });
     assert_eq!(made, expected);
+}
+
+#[test]
+fn bounds_of_an_output_are_described() {
+    let schema = json!({ "type": "object", "additionalProperties": false, "properties": {
+        "maximum": { "type": "integer", "minimum": 1, "maximum": 5, "description": "A mark." },
+        "names": { "type": "array", "minItems": 1, "maxItems": 3, "items": { "maxLength": 9 } },
+    } });
+    let raw = raw(&schema.to_string());
+    let expected = json!({ "type": "object", "additionalProperties": false, "properties": {
+        "maximum": { "type": "integer", "description": "A mark.\nmaximum: 5\nminimum: 1" },
+        "names": { "type": "array", "minItems": 1, "description": "maxItems: 3",
+            "items": { "description": "maxLength: 9" } },
+    } });
+    assert_eq!(closed(&raw), Some(expected));
 }

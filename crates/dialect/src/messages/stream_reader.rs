@@ -107,6 +107,10 @@ impl ReadEvents for MessagesStreamReader {
                 return Ok(());
             }
             ("ping", ..) => {}
+            // Servers with several APIs write errors in another one's form.
+            ("", ..) if event.error.is_some() => {
+                each(StreamEvent::Failed(failure::read_in_band(data)));
+            }
             _ => tell_unknown("event.", &[kind.into()], each),
         }
         Ok(())
