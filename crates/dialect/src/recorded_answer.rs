@@ -25,7 +25,7 @@ pub struct RecordedAnswer {
 
 /// Reads a model's answer in this dialect. An error in place of an answer becomes `failure`.
 pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAnswer {
-    collect(from, body, is_stream, AnswerFit { takes_text_calls: true, ..AnswerFit::default() })
+    collect(from, body, is_stream, AnswerFit::default())
 }
 
 /// Assembles the answer of a recorded stream: as its last event repeats it, else from what the
@@ -37,13 +37,13 @@ pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
     if let Some(whole) = (rules.last_event)(stream) {
         return whole;
     }
-    let fit = AnswerFit { seals: true, joins: false, takes_text_calls: true };
+    let fit = AnswerFit { seals: true, joins: false };
     written(collect(dialect, stream, true, fit), rules)
 }
 
 /// Reads an answer in this dialect as a chat completion; `None` if it cannot be read.
 pub fn as_completion(from: Dialect, body: &[u8], is_stream: bool) -> Option<Value> {
-    let fit = AnswerFit { seals: true, joins: true, takes_text_calls: true };
+    let fit = AnswerFit { seals: true, joins: true };
     let read = collect(from, body, is_stream, fit);
     let has_failed =
         read.failure.as_ref().is_some_and(|failure| *failure != failure::ended_early());

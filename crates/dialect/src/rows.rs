@@ -47,8 +47,6 @@ pub(super) struct ClientRules {
     /// The whole answer in the last event of a stream, if the dialect repeats it there.
     pub(super) last_event: fn(&[u8]) -> Option<Value>,
     pub(super) write_failure: fn(&Failure, &mut Vec<u8>),
-    /// Whether it has calls of tools that take free text.
-    pub(super) takes_text_calls: bool,
     /// Whether all texts of an answer become one.
     pub(super) joins: bool,
 }

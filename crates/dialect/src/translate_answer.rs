@@ -20,8 +20,7 @@ fn client(to: Dialect) -> &'static ClientRules {
 
 /// What an answer is read for in this client's dialect.
 fn fit(to: Dialect) -> AnswerFit {
-    let ClientRules { joins, takes_text_calls, .. } = *client(to);
-    AnswerFit { seals: true, joins, takes_text_calls }
+    AnswerFit { seals: true, joins: client(to).joins }
 }
 
 /// A whole answer in the client's dialect.
@@ -63,7 +62,7 @@ pub fn read_answer(
     body: &[u8],
     context: &AnswerContext,
 ) -> Result<(Answer, Vec<String>), Failure> {
-    read_for(from, AnswerFit { seals, joins: false, takes_text_calls: true }, body, context)
+    read_for(from, AnswerFit { seals, joins: false }, body, context)
 }
 
 fn read_for(

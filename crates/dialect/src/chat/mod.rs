@@ -38,7 +38,6 @@ pub(super) const CLIENT: ClientRules = ClientRules {
     writer: |context| Box::new(ChatStreamWriter::new(context.include_usage)),
     last_event: |_| None,
     write_failure: failure::write,
-    takes_text_calls: true,
     joins: true,
 };
 

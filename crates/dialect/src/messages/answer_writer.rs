@@ -53,7 +53,8 @@ fn write_block(part: &Part, cited: &[&Citation], before: &str, out: &mut Vec<u8>
             put!(out, before, "{\"type\":\"thinking\",\"thinking\":", Quoted(text));
             put!(out, ",\"signature\":", Quoted(&signature), "}");
         }
-        Part::ToolCall(ToolCall { id, name, arguments }) => {
+        Part::ToolCall(ToolCall { id, name, arguments })
+        | Part::TextCall(ToolCall { id, name, arguments }) => {
             put!(out, before, "{\"type\":\"tool_use\",\"id\":", Quoted(id), ",\"name\":");
             put!(out, Quoted(name), ",\"input\":");
             write_input(arguments, out);

@@ -60,7 +60,6 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         writer: |_| Box::<MessagesStreamWriter>::default(),
         last_event: |_| None,
         write_failure: failure::write,
-        takes_text_calls: false,
         joins: false,
     }),
     usage: USAGE,

@@ -2,7 +2,6 @@
 
 use super::answer::{AnswerContext, Failure, StopReason};
 use super::event::{Each, Lost, PartKind, StreamEvent};
-use super::json_text::{Quoted, put};
 use super::text_tool::TextArgument;
 use super::{failure, ids};
 use crate::members::printable;
@@ -23,8 +22,6 @@ const DROPPED_NAMES: usize = 32;
 pub(crate) struct AnswerFit {
     /// Seals of thinking are kept.
     pub(crate) seals: bool,
-    /// The client has calls of tools that take free text.
-    pub(crate) takes_text_calls: bool,
     /// All texts become one, so messages need a break between them.
     pub(crate) joins: bool,
 }
@@ -51,8 +48,6 @@ pub(crate) struct Normalizer {
     broken: Option<usize>,
     /// Open calls of tools that take free text, by part index.
     texts: Vec<(usize, TextArgument)>,
-    /// Calls of such tools whose text becomes an argument, by part index.
-    wrapped: Vec<usize>,
 }
 
 impl Normalizer {
@@ -72,7 +67,6 @@ impl Normalizer {
             breaks: false,
             broken: None,
             texts: Vec::new(),
-            wrapped: Vec::new(),
         }
     }
 
@@ -137,16 +131,6 @@ impl Normalizer {
                 self.stopped = true;
                 each(StreamEvent::Stop(self.fitting(stop)));
             }
-            StreamEvent::Delta { index, text } if self.wrapped.contains(&index) => {
-                let mut quoted = Vec::new();
-                put!(&mut quoted, Quoted(text));
-                let quoted = String::from_utf8(quoted).unwrap_or_default();
-                say(index, quoted.get(1..quoted.len() - 1).unwrap_or_default(), each);
-            }
-            StreamEvent::PartEnd { index } if self.wrapped.contains(&index) => {
-                say(index, "\"}", each);
-                each(event);
-            }
             StreamEvent::Delta { index, text } if !self.texts.is_empty() => {
                 match self.texts.iter_mut().find(|(open, _)| *open == index) {
                     Some((_, argument)) => say(index, &argument.take(text), each),
@@ -206,7 +190,6 @@ impl Normalizer {
             }
             return;
         };
-        let is_text = matches!(part, PartKind::TextCall { .. });
         let number = self.calls;
         self.calls += 1;
         let made;
@@ -217,18 +200,15 @@ impl Normalizer {
             id
         };
         let is_asked_as_text = self.context.text_tools.iter().any(|tool| tool == name);
-        if is_text && self.fit.takes_text_calls {
-            each(StreamEvent::PartStart { index, part: PartKind::TextCall { id, name } });
-        } else if !is_text && is_asked_as_text {
-            self.texts.push((index, TextArgument::default()));
-            each(StreamEvent::PartStart { index, part: PartKind::TextCall { id, name } });
-        } else {
-            each(StreamEvent::PartStart { index, part: PartKind::ToolCall { id, name } });
-            if is_text {
-                self.wrapped.push(index);
-                say(index, "{\"input\":\"", each);
+        let part = match part {
+            PartKind::ToolCall { .. } if is_asked_as_text => {
+                self.texts.push((index, TextArgument::default()));
+                PartKind::TextCall { id, name }
             }
-        }
+            PartKind::ToolCall { .. } => PartKind::ToolCall { id, name },
+            _ => PartKind::TextCall { id, name },
+        };
+        each(StreamEvent::PartStart { index, part });
     }
 
     /// Corrects the stop reason: some providers report a plain end after tool calls or a refusal.

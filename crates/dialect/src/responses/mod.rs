@@ -34,7 +34,6 @@ pub(super) static DIALECT: DialectRow = DialectRow {
         writer: |context| Box::new(ResponsesStreamWriter::new(context)),
         last_event: stream_reader::last_response,
         write_failure: super::chat::failure::write,
-        takes_text_calls: true,
         joins: false,
     }),
     usage: searches::RESPONSE_USAGE,
