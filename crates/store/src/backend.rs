@@ -80,11 +80,12 @@ impl Backend {
         }
     }
 
-    /// Moves the write-ahead log of a database on this machine into its file.
-    pub(super) async fn checkpoint(&self) -> Result<()> {
+    /// Moves the write-ahead log of a database on this machine into its file. Returns `false` if a
+    /// reader was in the way.
+    pub(super) async fn checkpoint(&self) -> Result<bool> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.checkpoint().await,
-            Backend::Postgres(_) => Ok(()),
+            Backend::Postgres(_) => Ok(true),
         }
     }
 }

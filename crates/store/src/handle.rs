@@ -184,12 +184,12 @@ impl Store {
         !self.faults.broken() && matches!(checked.await, Ok(Ok(_)))
     }
 
-    /// Moves the write-ahead logs into the databases and empties them, unless a reader is in the
-    /// way. Acknowledged writes are durable without it.
-    pub async fn checkpoint(&self) -> Result<()> {
+    /// Moves the write-ahead logs into the databases and empties them. Returns `false` if a reader
+    /// was in the way. Acknowledged writes are durable without it.
+    pub async fn checkpoint(&self) -> Result<bool> {
         let Databases { accounts, captures, .. } = &*self.databases;
         let (accounts, captures) = tokio::join!(accounts.checkpoint(), captures.checkpoint());
-        accounts.and(captures)
+        Ok(accounts? & captures?)
     }
 
     /// The data directory, which the store has locked.

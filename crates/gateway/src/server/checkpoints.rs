@@ -13,20 +13,30 @@ use rerouter_core::app::App;
 /// written since the last one.
 const CHECKPOINT: Duration = Duration::from_secs(120);
 
+/// Time until the next checkpoint if a reader was in the way.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// Makes a checkpoint at the start and then once every [`CHECKPOINT`], until the shutdown begins.
 pub(super) async fn run(app: Arc<App>, mut shutdown: ShutdownWatch) {
     let mut tick = tokio::time::interval(CHECKPOINT);
     loop {
         tokio::select! {
             _ = shutdown.changed() => return,
-            _ = tick.tick() => checkpoint(&app).await,
+            _ = tick.tick() => {
+                if !checkpoint(&app).await {
+                    tick.reset_after(AGAIN);
+                }
+            }
         }
     }
 }
 
-/// Moves the content of the write-ahead logs into the databases.
-pub(super) async fn checkpoint(app: &App) {
-    if let Err(error) = app.store.checkpoint().await {
+/// Moves the content of the write-ahead logs into the databases. Returns `false` if a reader was in
+/// the way.
+pub(super) async fn checkpoint(app: &App) -> bool {
+    let emptied = app.store.checkpoint().await;
+    emptied.unwrap_or_else(|error| {
         warn!("the write-ahead logs of the store could not be emptied and grow: {error}");
-    }
+        true
+    })
 }

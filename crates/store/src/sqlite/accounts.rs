@@ -101,8 +101,8 @@ impl SqliteBackend {
         self.writer.run(move |connection| read(connection, work)).await
     }
 
-    /// Moves the write-ahead log into the database.
-    pub(crate) async fn checkpoint(&self) -> Result<()> {
+    /// Moves the write-ahead log into the database. Returns `false` if a reader was in the way.
+    pub(crate) async fn checkpoint(&self) -> Result<bool> {
         self.writer.run(checkpoint).await
     }
 }

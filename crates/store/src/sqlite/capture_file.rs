@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -13,7 +12,7 @@ use super::super::steps::{self, Base};
 use super::super::worker::Worker;
 use super::super::{Faults, Result, StoreError};
 use super::capture_insert::insert;
-use super::connection::{BUSY, Durability, checkpoint, open, open_to_read};
+use super::connection::{Durability, checkpoint, open, open_to_read};
 use super::transaction::SqliteTransaction;
 
 /// Maximum size of an index that is checked whole at the start. Of a larger index only the length
@@ -111,17 +110,13 @@ impl CaptureDatabase {
         let work = move |connection: &mut Connection| {
             faults.before_append()?;
             // This does not wait for a reader, because captures would wait too.
-            connection.busy_timeout(Duration::ZERO)?;
-            let busy: rusqlite::Result<i64> =
-                connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
-            connection.busy_timeout(BUSY)?;
-            Ok(busy? == 0)
+            checkpoint(connection)
         };
         self.writer.run(work).await
     }
 
-    /// Moves the write-ahead log into the database.
-    pub(crate) async fn checkpoint(&self) -> Result<()> {
+    /// Moves the write-ahead log into the database. Returns `false` if a reader was in the way.
+    pub(crate) async fn checkpoint(&self) -> Result<bool> {
         self.writer.run(checkpoint).await
     }
 }

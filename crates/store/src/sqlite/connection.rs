@@ -22,12 +22,14 @@ pub(super) enum Durability {
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// Moves the write-ahead log into the database, durably, and empties it. If a reader is in the way,
-/// it moves as much as it can and leaves the log: it does not let writers wait for a reader.
-pub(super) fn checkpoint(connection: &mut Connection) -> Result<()> {
+/// it moves as much as it can, leaves the log and returns `false`: it does not let writers wait for
+/// a reader.
+pub(super) fn checkpoint(connection: &mut Connection) -> Result<bool> {
     connection.busy_timeout(Duration::ZERO)?;
-    let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    let busy: rusqlite::Result<bool> =
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
     connection.busy_timeout(BUSY)?;
-    Ok(moved?)
+    Ok(!busy?)
 }
 
 /// Moves all commits of this connection into the database, and discards the rest of the write-ahead
@@ -98,5 +100,24 @@ pub(super) fn open_to_look(path: &Path) -> Result<Option<Connection>> {
             Ok(Some(Connection::open_with_flags(uri + "?immutable=1", flags)?))
         }
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_tells_that_a_reader_was_in_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let mut writer = open(&path, Durability::Process).unwrap();
+        writer.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
+        let reader = open_to_read(&path).unwrap();
+        reader.execute_batch("BEGIN; SELECT * FROM t").unwrap();
+        writer.execute_batch("INSERT INTO t VALUES (2)").unwrap();
+        assert!(!checkpoint(&mut writer).unwrap());
+        reader.execute_batch("COMMIT").unwrap();
+        assert!(checkpoint(&mut writer).unwrap());
     }
 }
