@@ -383,7 +383,10 @@ async fn a_segment_that_cannot_be_read_keeps_no_other_from_the_object_store() {
     is_listed(&b.gateway, &later).await;
     read_later(&b.gateway, &later).await;
     let told = format!("{} cannot be read", segment.file_name().unwrap().display());
-    assert_eq!(a.gateway.log().matches(&told).count(), 1, "{}", a.gateway.log());
+    // Logged at the end of the round that uploads the other segment.
+    let times = || a.gateway.log().matches(&told).count();
+    until("the log to name the segment", async || (times() > 0).then_some(())).await;
+    assert_eq!(times(), 1, "{}", a.gateway.log());
     assert_eq!(read(&b.gateway, &unreadable).await.status, 409);
     std::fs::remove_dir(&segment).unwrap();
     std::fs::rename(&aside, &segment).unwrap();
