@@ -33,6 +33,8 @@ pub struct Plan {
     /// More streams with rare events, for memory use.
     pub many: Streams,
     pub rivals: Vec<Rival>,
+    /// Whether sides run on one processor, and the load and the upstream on another.
+    pub pinned: bool,
     /// The path of the chart, if one is written.
     pub chart: Option<PathBuf>,
 }
@@ -50,6 +52,7 @@ impl Plan {
             busy: Streams { count: 100, shape: shape(100, 20) },
             many: Streams { count: 2_000, shape: shape(10, 1_000) },
             rivals: Vec::new(),
+            pinned: false,
             chart: None,
         }
     }
@@ -78,7 +81,7 @@ pub fn compare(plan: &Plan) -> Result<()> {
          medians (least–most)",
         plan.windows, plan.window, plan.connections, plan.threads
     );
-    let mut sides = vec![Kind::Gateway, Kind::NoneKept];
+    let mut sides = vec![Kind::Gateway, Kind::NoneKept, Kind::BareIsolated];
     sides.extend(plan.rivals.iter().map(|rival| Kind::Rival(*rival)));
     let (mut all, mut missing, mut own) = (Vec::new(), String::new(), Ok(()));
     for kind in sides {
@@ -101,7 +104,11 @@ pub fn compare(plan: &Plan) -> Result<()> {
 
 fn measure(plan: &Plan, kind: Kind) -> Result<Measured> {
     let Plan { connections, threads, window, windows, .. } = *plan;
-    let pair = Pair::start(connections, threads, window, kind)?;
+    let start = || {
+        let pair = Pair::start(connections, threads, window, kind)?;
+        if plan.pinned { pair.pin().map(|()| pair) } else { Ok(pair) }
+    };
+    let pair = start()?;
     let memory = |pair: &Pair| [pair.beside.memory(), pair.side.memory()];
     let idle = memory(&pair);
     println!("\n{}", heading());
@@ -121,7 +128,7 @@ fn measure(plan: &Plan, kind: Kind) -> Result<Measured> {
     println!("{}", added_lines(rate, &added));
     drop(pair);
     // New processes, as the memory of streams shows only in processes that had none before.
-    let pair = Pair::start(connections, threads, window, kind)?;
+    let pair = start()?;
     let many = if slow { Vec::new() } else { pair.streams(plan.many, windows)? };
     let few = Streams { count: FEW_STREAMS.min(plan.busy.count), ..plan.busy };
     let few = if slow { few } else { plan.busy };

@@ -8,10 +8,19 @@ use crate::load::Ran;
 use crate::process::Cpu;
 
 /// The columns of the table: requests per second; CPU microseconds per request of the data-path
-/// threads, of the capture threads and of the whole process; latency in microseconds at the 50 %
-/// and 99 % quantiles.
-const COLUMNS: [&str; 6] =
-    ["requests/s", "data path µs", "captures µs", "process µs", "p50 µs", "p99 µs"];
+/// threads, of the capture threads and of the whole process, and the parts of the latter; switches
+/// of threads per request; latency in microseconds at the 50 % and 99 % quantiles.
+const COLUMNS: [&str; 9] = [
+    "requests/s",
+    "data path µs",
+    "captures µs",
+    "process µs",
+    "user µs",
+    "kernel µs",
+    "switches",
+    "p50 µs",
+    "p99 µs",
+];
 
 /// A column of the table.
 #[derive(Clone, Copy)]
@@ -33,12 +42,18 @@ impl Figures {
     pub fn of(ran: &Ran, before: Cpu, after: Cpu) -> Figures {
         let each =
             |before: u64, after: u64| (after - before) as f64 / 1000.0 / ran.answered() as f64;
+        let process = each(before.process, after.process);
+        let (user, kernel) = (after.user - before.user, after.kernel - before.kernel);
+        let part = |ticks: u64| process * ticks as f64 / (user + kernel).max(1) as f64;
         let micros = |part| quantile(&ran.latencies, part).as_nanos() as f64 / 1000.0;
         let values = [
             ran.answered() as f64 / ran.elapsed.as_secs_f64(),
             each(before.data_path, after.data_path),
             each(before.captures, after.captures),
-            each(before.process, after.process),
+            process,
+            part(user),
+            part(kernel),
+            (after.switches - before.switches) as f64 / ran.answered() as f64,
             micros(0.5),
             micros(0.99),
         ];
@@ -130,7 +145,7 @@ impl Row {
     pub fn check(&self) -> Result<()> {
         for (first, second) in &self.pairs {
             for side in [first, second] {
-                let [rate, data_path, captures, process, p50, p99] = side.values;
+                let [rate, data_path, captures, process, .., p50, p99] = side.values;
                 let sane = side.answered > 0
                     && rate > 0.0
                     && 0.0 < data_path
@@ -167,6 +182,7 @@ impl fmt::Display for Row {
         let line = |name: &str, values: [f64; COLUMNS.len()], digits: usize| -> String {
             // A figure that one side lacks, such as that of captures, has no ratio.
             let cell = |value: &f64| match value.is_finite() {
+                true if *value < 1.0 => format!("{value:>14.2}"),
                 true => format!("{value:>14.digits$}"),
                 false => format!("{:>14}", "–"),
             };

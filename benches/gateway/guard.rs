@@ -42,7 +42,7 @@ fn measure() -> Result<BTreeMap<String, f64>> {
     for bytes in BODIES {
         let bodies = chat_bodies(bytes);
         let asked = Asked::chat(&bodies);
-        let bare = count(&asked, REQUESTS, &|start: &Start| sides::bare(start, to, 1))?;
+        let bare = count(&asked, REQUESTS, &|start: &Start| sides::bare(start, "bare", to, 1, 1))?;
         let gateway = count(&asked, REQUESTS, &|start: &Start| {
             sides::gateway(start, "rerouter", binary, to, 1, true)
         })?;

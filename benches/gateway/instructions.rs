@@ -87,7 +87,7 @@ pub fn measure(flags: &Flags, requests: u64) -> Result<()> {
             Ok::<Counts, Box<dyn std::error::Error>>(counts)
         };
         let to = upstream.address();
-        let bare = count("bare Pingora", &|start| sides::bare(start, to, 1))?;
+        let bare = count("bare Pingora", &|start| sides::bare(start, "bare", to, 1, 1))?;
         let own = PathBuf::from(env!("CARGO_BIN_EXE_rerouter"));
         let gateway = |binary: &Path, captures| {
             let binary = binary.to_owned();

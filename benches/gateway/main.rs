@@ -72,9 +72,16 @@ struct Flags {
     /// Requests a second of both sides; else as many as are answered.
     #[arg(long)]
     pace: Option<f64>,
-    /// The other side is the gateway without captures instead of bare Pingora.
+    /// The other side is the gateway without captures instead of bare Pingora. With `--beside` or
+    /// `--shared`, neither side keeps captures.
     #[arg(long)]
     without_captures: bool,
+    /// The other side is the gateway with threads that share their connections.
+    #[arg(long, conflicts_with_all = ["evaluating", "beside"])]
+    shared: bool,
+    /// Both sides run on one processor, and the load and the upstream on another.
+    #[arg(long)]
+    pinned: bool,
     /// Both sides are gateways, and one of them evaluates its captures all the while.
     #[arg(long, conflicts_with = "without_captures")]
     evaluating: bool,
@@ -107,8 +114,8 @@ struct Flags {
     #[arg(long, default_value_t = 1000, requires = "instructions",
           value_parser = clap::value_parser!(u64).range(10..=100_000))]
     requests: u64,
-    /// Another gateway's binary, whose instructions are counted beside.
-    #[arg(long, requires = "instructions")]
+    /// Another gateway's binary, which is the other side.
+    #[arg(long, conflicts_with_all = ["evaluating", "compare"])]
     beside: Option<PathBuf>,
     /// Set by `cargo bench`.
     #[arg(long, hide = true)]
@@ -162,14 +169,21 @@ fn measure(flags: &Flags) -> Result<()> {
         plan.many.count = flags.streams.into();
         plan.rivals = flags.rivals.clone().unwrap_or_else(|| Rival::value_variants().to_vec());
         plan.chart = flags.chart.clone();
+        plan.pinned = flags.pinned;
         return compare::compare(&plan);
     }
-    let kind = match (flags.without_captures, flags.evaluating) {
-        (true, _) => Kind::BesideNoneKept,
+    let captures = !flags.without_captures;
+    let kind = match (&flags.beside, flags.evaluating) {
+        (Some(other), _) => Kind::BesideBinary(Box::leak(other.clone().into()), captures),
+        _ if flags.shared => Kind::BesideShared(captures),
         (_, true) => Kind::Evaluating,
-        _ => Kind::Gateway,
+        _ if captures => Kind::Gateway,
+        _ => Kind::BesideNoneKept,
     };
     let pair = Pair::start(flags.connections, flags.threads, window, kind)?;
+    if flags.pinned {
+        pair.pin()?;
+    }
     println!(
         "{windows} windows of {} s, {} connections, {} data-path thread(s) a side; medians, \
          and the median of each pair's ratio",

@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
 use crate::Result;
 use crate::figures::{Figures, Row, quantile};
 use crate::load::{Load, Ran, chat_bodies};
@@ -33,6 +36,12 @@ pub enum Kind {
     BesideNoneKept,
     /// A gateway that evaluates all the time, beside one that does not.
     Evaluating,
+    /// The gateway beside another binary of it, with or without captures.
+    BesideBinary(&'static Path, bool),
+    /// The gateway beside itself with threads that share their connections.
+    BesideShared(bool),
+    /// Bare Pingora with a service a thread, beside the one as it comes.
+    BareIsolated,
 }
 
 /// Both sides as running processes, which end on drop.
@@ -63,15 +72,40 @@ impl Pair {
         let beside = match kind {
             Kind::BesideNoneKept => gateway("none kept", false)?,
             Kind::Evaluating => gateway("idle", true)?,
-            _ => sides::bare(&Start::Plain, to, threads)?,
+            Kind::BesideBinary(other, captures) => {
+                sides::gateway(&Start::Plain, "the other binary", other, to, threads, captures)?
+            }
+            Kind::BesideShared(captures) => {
+                let (sizes, more) = ((threads, captures), "isolate_threads: false\n");
+                sides::gateway_with(&Start::Plain, "threads shared", binary, to, sizes, more)?
+            }
+            _ => sides::bare(&Start::Plain, "bare", to, threads, 1)?,
         };
         let side = match kind {
+            Kind::BesideBinary(_, captures) | Kind::BesideShared(captures) => {
+                gateway("rerouter", captures)?
+            }
+            Kind::BareIsolated => {
+                sides::bare(&Start::Plain, "bare, a service a thread", to, threads, threads)?
+            }
             Kind::NoneKept => gateway("rerouter, no captures", false)?,
             Kind::Rival(rival) => rival.start(to, threads)?,
             _ => gateway("rerouter", true)?,
         };
         let evaluating = matches!(kind, Kind::Evaluating);
         Ok(Pair { upstream, beside, side, connections: connections.into(), window, evaluating })
+    }
+
+    /// Both sides run on the second processor, and this process on the first.
+    pub fn pin(&self) -> Result<()> {
+        let mut first = CpuSet::new();
+        first.set(0);
+        for task in std::fs::read_dir("/proc/self/task")? {
+            let thread = task?.file_name().to_string_lossy().parse().ok();
+            sched_setaffinity(thread.and_then(Pid::from_raw), &first)?;
+        }
+        self.beside.pin(1)?;
+        self.side.pin(1)
     }
 
     /// Fills both gateways with captures to evaluate.

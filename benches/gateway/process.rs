@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -47,6 +48,11 @@ pub struct Cpu {
     /// CPU time of the threads whose names contain `captures`.
     pub captures: u64,
     pub process: u64,
+    /// Parts of the process's time, in the kernel's ticks.
+    pub user: u64,
+    pub kernel: u64,
+    /// How often its threads were switched away from.
+    pub switches: u64,
 }
 
 /// Memory in bytes.
@@ -176,17 +182,22 @@ impl Process {
     pub fn cpu(&self) -> Result<Cpu> {
         let mut cpu = Cpu::default();
         for id in self.family() {
+            let [user, kernel] = ticks(&std::fs::read_to_string(format!("/proc/{id}/stat"))?);
+            (cpu.user, cpu.kernel) = (cpu.user + user, cpu.kernel + kernel);
             let Ok(tasks) = std::fs::read_dir(format!("/proc/{id}/task")) else { continue };
             for task in tasks {
                 let task = task?.path();
                 // A thread may end before its files are read. Thread pools of all sides keep their
                 // threads for longer than a window.
-                let (Ok(name), Ok(spent)) = (
+                let (Ok(name), Ok(spent), Ok(status)) = (
                     std::fs::read_to_string(task.join("comm")),
                     std::fs::read_to_string(task.join("schedstat")),
+                    std::fs::read_to_string(task.join("status")),
                 ) else {
                     continue;
                 };
+                cpu.switches += counts(&status, "voluntary_ctxt_switches:");
+                cpu.switches += counts(&status, "nonvoluntary_ctxt_switches:");
                 let spent: u64 = spent.split(' ').next().unwrap_or_default().parse()?;
                 cpu.process += spent;
                 // The main thread may have the same name, but serves nothing.
@@ -201,6 +212,19 @@ impl Process {
             }
         }
         Ok(cpu)
+    }
+
+    /// Lets all threads run on this processor only.
+    pub fn pin(&self, processor: usize) -> Result<()> {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        for id in self.family() {
+            for task in std::fs::read_dir(format!("/proc/{id}/task"))? {
+                let thread = task?.file_name().to_string_lossy().parse().ok();
+                sched_setaffinity(thread.and_then(Pid::from_raw), &only)?;
+            }
+        }
+        Ok(())
     }
 
     /// Memory of all processes. Shared memory counts several times.
@@ -268,6 +292,19 @@ impl Drop for Process {
         }
         let _ended = self.child.wait();
     }
+}
+
+/// User and kernel time of `/proc/ID/stat`, in ticks. The name in it may contain spaces.
+fn ticks(stat: &str) -> [u64; 2] {
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let field = |at| fields.split_whitespace().nth(at).and_then(|field| field.parse().ok());
+    [field(11).unwrap_or_default(), field(12).unwrap_or_default()]
+}
+
+/// A count of `/proc/ID/status`.
+fn counts(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
 }
 
 /// The ids of the processes that a process started.

@@ -33,12 +33,19 @@ impl Start {
     }
 }
 
-/// Starts bare Pingora in front of `upstream`.
-pub fn bare(start: &Start, upstream: SocketAddr, threads: u16) -> Result<Process> {
+/// Starts bare Pingora in front of `upstream`: one service, as it comes, or one a thread.
+pub fn bare(
+    start: &Start,
+    name: &'static str,
+    upstream: SocketAddr,
+    threads: u16,
+    services: u16,
+) -> Result<Process> {
     let address = free_address()?;
     let mut command = start.command(&std::env::current_exe()?);
-    command.args([ROLE, &address.to_string(), &upstream.to_string(), &threads.to_string()]);
-    let mut process = Process::start("bare", &mut command, address, tempfile::tempdir()?)?;
+    command.args([ROLE, &address.to_string(), &upstream.to_string()]);
+    command.args([threads.to_string(), services.to_string()]);
+    let mut process = Process::start(name, &mut command, address, tempfile::tempdir()?)?;
     process.data_path = Some(ROLE);
     process.credential = ADMIN.to_owned();
     process.wait_until(|_| connect(address).is_ok())?;
