@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rerouter::internals::log::target;
 
-use super::files::{crate_files, crates, module_of, place, production_of, room, root};
+use super::files::{crate_files, crates, module_of, place, production, production_of, room, root};
 use super::imports::{Reader, cycles, graph};
 
 /// Our crates from top to bottom, each with those of our crates that it may depend on.
@@ -185,10 +185,22 @@ fn crates_depend_on_crates_above() {
         );
     }
     let manifest = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
-    assert!(manifest("Cargo.toml").contains("unsafe_code = \"forbid\""));
+    assert!(manifest("Cargo.toml").contains("unsafe_code = \"deny\""));
     for path in ["Cargo.toml", "benches/bare/Cargo.toml"] {
         assert!(manifest(path).contains("[lints]\nworkspace = true"), "{path}");
     }
+}
+
+#[test]
+fn one_expression_is_unsafe() {
+    let sources = production();
+    let unsafe_in = |text: &str| text.matches("unsafe {").count();
+    let found: Vec<(&str, usize)> = sources
+        .iter()
+        .filter(|(_, text)| text.contains("(unsafe_code") || unsafe_in(text) > 0)
+        .map(|(path, text)| (path.as_str(), unsafe_in(text)))
+        .collect();
+    assert_eq!(found, [("gateway/cork.rs", 1)]);
 }
 
 #[test]

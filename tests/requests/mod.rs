@@ -11,5 +11,6 @@ mod hostile;
 mod incident;
 mod refusals;
 pub mod sdk;
+mod segments;
 mod strangers;
 mod streams;

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::answer_translation::AnswerPlan;
 use super::answers;
 use super::attempt_guard::AttemptGuard;
+use super::cork::Cork;
 use super::failure::AttemptFailure;
 use super::plan::{CallPlan, SentRequest};
 use super::relay::Relay;
@@ -93,10 +94,10 @@ pub(super) struct CallProgress {
     pub(super) left: bool,
     /// The caller's slot among the concurrent requests.
     pub(super) slot: Option<ConcurrencySlot>,
-    /// Pingora's proxy, or a hook in it, panicked.
-    panicked: bool,
-    /// A provider was at work when Pingora's proxy panicked.
-    pub(super) asked_at_panic: bool,
+    /// Pingora's proxy, or a hook in it, panicked: whether a provider was at work.
+    pub(super) panicked: Option<bool>,
+    /// Holds back what is written to the provider.
+    pub(super) cork: Option<Cork>,
 }
 
 /// The target of an attempt, and the node behind the target.
@@ -222,7 +223,7 @@ impl InferenceCall {
     /// Notes that Pingora's proxy panicked: the current attempt ends.
     pub(super) fn panics(&self) {
         let mut progress = self.progress();
-        (progress.panicked, progress.asked_at_panic) = (true, progress.connected);
+        progress.panicked = Some(progress.connected);
         drop(progress);
         self.attempt_failed(AttemptFailure::Internal, false);
     }
@@ -230,7 +231,7 @@ impl InferenceCall {
     /// Whether Pingora's proxy panicked. Then the progress no longer tells reliably what was
     /// written.
     pub(super) fn has_panicked(&self) -> bool {
-        self.progress().panicked
+        self.progress().panicked.is_some()
     }
 
     /// The headers of the current attempt's request, without those that differ from call to call.
@@ -330,15 +331,14 @@ impl InferenceCall {
         Ok(())
     }
 
-    /// Notes that the attempt is connected: the time to its first content starts.
-    pub(super) fn attempt_connected(&self) {
-        let first_byte = self.target().map(|target| target.provider.timeouts.first_byte);
+    /// Notes that the attempt is connected: the time to its first content starts. Returns its cork.
+    pub(super) fn attempt_connected(&self) -> Option<Cork> {
         let mut progress = self.progress();
         progress.connected = true;
         progress.relay.reset();
-        if let Some(first_byte) = first_byte {
-            progress.deadline = Some(Instant::now() + first_byte);
-        }
+        let first_byte = progress.current().map(|target| target.provider.timeouts.first_byte);
+        progress.deadline = first_byte.map(|time| Instant::now() + time);
+        progress.cork.take()
     }
 
     /// Resolves when the lease of the asked node has lapsed before any content, if another target

@@ -31,6 +31,7 @@ mod call;
 mod chunked_body;
 mod connection_limits;
 mod content_type;
+mod cork;
 mod cost_bound;
 mod edge;
 mod error_event;
@@ -65,18 +66,22 @@ mod translation;
 mod verdict;
 mod wrap;
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::Version;
 use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::protocols::Digest;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 
-pub use accept::{ConnectionAcceptor, ConnectionLimits, TlsAcceptors};
+pub use accept::{ConnectionAcceptor, ConnectionGate, ConnectionLimits, TlsAcceptors};
 pub(crate) use background::BackgroundWork;
 use call::InferenceCall;
+use cork::Cork;
 pub use edge::Edge;
 use failure::AttemptFailure;
 pub use intake::IMPORT_BODY;
@@ -87,6 +92,7 @@ pub use stages::CallStages;
 
 /// The hooks of Pingora's proxy: they connect to the targets of the plan, write head and body, and
 /// ask the call whether another one is tried.
+#[derive(Clone)]
 pub struct ProxyHooks {
     app: Arc<App>,
     peers: Arc<Peers>,
@@ -109,6 +115,8 @@ impl ProxyHooks {
 pub struct HookContext {
     call: Option<Arc<InferenceCall>>,
     body: Option<Bytes>,
+    /// The descriptor of the connection to the provider.
+    socket: Option<RawFd>,
 }
 
 impl HookContext {
@@ -124,11 +132,24 @@ impl ProxyHttp for ProxyHooks {
     type CTX = HookContext;
 
     fn new_ctx(&self) -> HookContext {
-        HookContext { call: call::CALL.try_with(Arc::clone).ok(), body: None }
+        HookContext { call: call::CALL.try_with(Arc::clone).ok(), body: None, socket: None }
     }
 
     async fn upstream_peer(&self, _: &mut Session, ctx: &mut HookContext) -> Result<Box<HttpPeer>> {
         attempt::peer(&self.peers, ctx.call()?).await
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _: &mut Session,
+        _: bool,
+        _: &HttpPeer,
+        socket: RawFd,
+        _: Option<&Digest>,
+        ctx: &mut HookContext,
+    ) -> Result<()> {
+        ctx.socket = Some(socket);
+        Ok(())
     }
 
     async fn upstream_request_filter(
@@ -137,7 +158,12 @@ impl ProxyHttp for ProxyHooks {
         head: &mut RequestHeader,
         ctx: &mut HookContext,
     ) -> Result<()> {
-        ctx.body = Some(provider_headers::write_request(ctx.call()?, head)?);
+        let call = ctx.call()?;
+        let body = provider_headers::write_request(call, head)?;
+        // An HTTP/2 connection is shared with other requests.
+        let own = ctx.socket.filter(|_| head.version == Version::HTTP_11);
+        call.progress().cork = own.and_then(Cork::new);
+        ctx.body = Some(body);
         Ok(())
     }
 

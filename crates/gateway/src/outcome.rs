@@ -77,7 +77,7 @@ impl Outcome {
     pub(super) fn take(call: &InferenceCall, prompt_tokens: u64) -> Self {
         let mut progress = call.progress();
         progress.slot = None;
-        let asked_at_panic = progress.asked_at_panic;
+        let asked_at_panic = progress.panicked == Some(true);
         if progress.failure.is_none() {
             progress.failure = failure_at_end(&progress.relay);
             let failure = progress.failure;

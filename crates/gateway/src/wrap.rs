@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use super::ProxyHooks;
 use super::answers;
 use super::call::{CALL, InferenceCall};
+use super::cork::Cork;
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
 use super::reading_on::ReadingOn;
 use super::verdict::RelayVerdict;
@@ -106,6 +107,8 @@ struct Wrap {
     head: RequestHeader,
     call: Arc<InferenceCall>,
     inner: Option<Box<ServerSession>>,
+    /// Holds back the request until its body is written.
+    cork: Option<Cork>,
     /// Set when the client has left and the answer is read on.
     reading_on: Option<ReadingOn>,
     read_timeout: Option<Duration>,
@@ -121,6 +124,7 @@ impl Wrap {
             head: head.into(),
             call,
             inner,
+            cork: None,
             reading_on: None,
             read_timeout: None,
             write_timeout: None,
@@ -312,6 +316,9 @@ impl Session for Wrap {
     /// Waits for the first of three: the client leaves for good, the attempt's deadline passes, or
     /// its node's lease lapses.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
+        if let Some(cork) = self.cork.take() {
+            cork.release().await;
+        }
         let call = self.call.clone();
         let gone = async {
             if self.reading_on.is_none()
@@ -372,7 +379,7 @@ impl Session for Wrap {
 
     /// Pingora calls this once for each connected attempt, before it starts to stream.
     fn enable_retry_buffering(&mut self) {
-        self.call.attempt_connected();
+        self.cork = self.call.attempt_connected();
     }
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
