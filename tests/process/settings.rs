@@ -36,6 +36,7 @@ const KEYS: &[&str] = &[
     "data_dir",
     "egress.deny",
     "hosts",
+    "isolate_threads",
     "limits.body_memory",
     "limits.body_min_rate",
     "limits.connections",
@@ -200,8 +201,18 @@ async fn there_are_as_many_workers_as_asked_for() {
         });
         names.filter(|name| name.trim() == "rerouter").count()
     };
+    // A line of the kernel's table has the port and the state in hexadecimal digits.
+    let sockets = |gateway: &Gateway| {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let own = format!(":{:04X} ", gateway.address().port());
+        table.lines().filter(|line| line.contains(&own) && line.contains(" 0A ")).count()
+    };
     let (one, five) = (start(|setup| setup).await.0, start(|setup| setup.threads(5)).await.0);
     until("four workers more", async || (workers(&five) == workers(&one) + 4).then_some(())).await;
+    let together = |setup: Setup| setup.threads(5).server("isolate_threads: false");
+    let together = start(together).await.0;
+    until("as many", async || (workers(&together) == workers(&five)).then_some(())).await;
+    assert_eq!([&one, &five, &together].map(sockets), [1, 5, 1]);
 }
 
 #[tokio::test]

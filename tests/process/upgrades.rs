@@ -23,6 +23,16 @@ use crate::support::upgrading::{
 };
 use crate::support::{count, until};
 
+/// The threads of the next process, and whether each accepts for itself.
+fn set_threads(gateway: &Gateway, (threads, isolate): (usize, bool)) {
+    let path = gateway.dir().join("rerouter.yaml");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let others = document.lines().filter(|line| !line.contains("threads:"));
+    let others: Vec<&str> = others.collect();
+    let more = format!("threads: {threads}\nisolate_threads: {isolate}\n");
+    std::fs::write(path, others.join("\n") + "\n" + &more).unwrap();
+}
+
 async fn upgrades_under_load(setup: impl FnOnce(Setup) -> Setup) {
     let slow = Slow::start().await;
     let document = in_order(&[("a", &slow.provider.url())], "");
@@ -32,7 +42,9 @@ async fn upgrades_under_load(setup: impl FnOnce(Setup) -> Setup) {
     let clients = load.start(&key, gateway.tls());
     let mut ids = Vec::new();
     let rounds = count("REROUTER_ROUNDS", 150).div_ceil(50);
-    for _ in 0..rounds {
+    // Processes inherit fewer sockets than they have threads, or more.
+    for (_, threads) in (0..rounds).zip([(3, true), (1, true), (2, false)].into_iter().cycle()) {
+        set_threads(&gateway, threads);
         let doomed = load.site.make_key().await;
         let streams = long_streams(&gateway, &key, &slow, &chat_body("auto", true)).await;
         let idle = idle(&load.site, &key).await;

@@ -47,10 +47,15 @@ pub struct ConnectionLimits {
     pub limit: &'static str,
 }
 
-/// Accepts the connections of one service, over all of its listeners.
+/// Accepts the connections of one service, over the listeners of one thread or of all.
 pub struct ConnectionAcceptor<S> {
-    app: Arc<App>,
+    gate: Arc<ConnectionGate>,
     service: Arc<S>,
+}
+
+/// What decides whether a connection is served, for all threads that accept.
+pub struct ConnectionGate {
+    app: Arc<App>,
     limiter: Arc<ConnectionLimiter>,
     limit: &'static str,
     acceptors: TlsAcceptors,
@@ -60,17 +65,11 @@ pub struct ConnectionAcceptor<S> {
     at_handshake_limit: LogThrottle,
 }
 
-impl<S: HttpService> ConnectionAcceptor<S> {
-    /// An acceptor in front of `service`.
-    pub fn new(
-        app: Arc<App>,
-        service: S,
-        limits: ConnectionLimits,
-        acceptors: TlsAcceptors,
-    ) -> Self {
-        ConnectionAcceptor {
+impl ConnectionGate {
+    /// A gate with these limits, for listeners with these certificates.
+    pub fn new(app: Arc<App>, limits: ConnectionLimits, acceptors: TlsAcceptors) -> Self {
+        ConnectionGate {
             app,
-            service: Arc::new(service),
             limiter: Arc::new(ConnectionLimiter::new(limits.most, limits.share)),
             limit: limits.limit,
             acceptors,
@@ -171,6 +170,13 @@ impl<S: HttpService> ConnectionAcceptor<S> {
             sleep(HANDED_OVER_IDLE).await;
         }
     }
+}
+
+impl<S: HttpService> ConnectionAcceptor<S> {
+    /// An acceptor behind `gate`, in front of `service`.
+    pub fn new(gate: Arc<ConnectionGate>, service: S) -> Self {
+        ConnectionAcceptor { gate, service: Arc::new(service) }
+    }
 
     /// Serves the requests of an HTTP/1 connection, one after another.
     async fn http1(
@@ -184,7 +190,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
         loop {
             let came = tokio::select! {
                 biased;
-                came = http1_head::read(stream, deadline, self.closing(shutdown)) => came,
+                came = http1_head::read(stream, deadline, self.gate.closing(shutdown)) => came,
                 () = slot.revoked() => return,
             };
             if !slot.keep() {
@@ -205,7 +211,7 @@ impl<S: HttpService> ConnectionAcceptor<S> {
             };
             let Some(next) = next.and_then(ChunkedStream::open) else { return };
             stream = next;
-            deadline = HeadDeadline::Next(self.app.server.limits.header_timeout);
+            deadline = HeadDeadline::Next(self.gate.app.server.limits.header_timeout);
         }
     }
 }
@@ -217,16 +223,16 @@ impl<S: HttpService> ServerApp for ConnectionAcceptor<S> {
         stream: Stream,
         shutdown: &ShutdownWatch,
     ) -> Option<Stream> {
-        let _open = self.app.begin_connection();
-        let slot = self.admit(peer(&stream))?;
-        let deadline = self.deadline(&slot);
+        let _open = self.gate.app.begin_connection();
+        let slot = self.gate.admit(peer(&stream))?;
+        let deadline = self.gate.deadline(&slot);
         let stream = tokio::select! {
-            secured = Box::pin(self.secure(stream, deadline)) => secured?,
+            secured = Box::pin(self.gate.secure(stream, deadline)) => secured?,
             () = slot.revoked() => return None,
         };
         if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
             let peer = peer(&stream);
-            let refused = |full| self.tell_refused(full, peer);
+            let refused = |full| self.gate.tell_refused(full, peer);
             Box::pin(http2::serve(&self.service, stream, slot, deadline, shutdown, &refused)).await;
         } else {
             self.http1(stream, slot, deadline, shutdown).await;

@@ -53,6 +53,9 @@ section! {
         pub metrics: MetricsSettings, section;
         /// Worker threads; 0: one a core.
         pub threads: usize = whole(0, 1024), or 0;
+        /// Each thread accepts its own connections and has its own connections to providers.
+        /// `false`: all threads share them, which spreads few connections evenly.
+        pub isolate_threads: bool = flag(), or true;
         /// Directory of accounts, keys and captures, of one process at a time.
         pub data_dir: PathBuf = path(), or PathBuf::from("./data");
         /// The database of accounts, keys and documents.

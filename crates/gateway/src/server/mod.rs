@@ -21,7 +21,7 @@
 //!   open.
 //! - **Listeners and threads** come from the server document, not from your [`ServerConf`]. Taken
 //!   from that: the size of the connection pool, local addresses, the CA file, work stealing.
-//!   Pingora binds in `run`, and panics there if an address is taken.
+//!   [`Gateway::add_to`] binds the addresses, so Pingora's own upgrade does not hand them over.
 //! - **Open files**: the limit of your process is not changed. Connections beyond it are refused,
 //!   and a warning says so.
 //! - **Logs**: diagnostics go to the `log` facade, and you choose the logger. Targets name the
@@ -52,16 +52,14 @@ mod tls;
 mod upgrade;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
-use pingora::services::listening::Service;
 use pingora_proxy::http_proxy;
 use tokio::sync::Notify;
 
@@ -73,10 +71,10 @@ pub use master::{MASTER_KEY, MASTER_KEY_OLD};
 pub use prepared::Gateway;
 
 use self::drain::{DrainService, StopSignals};
-use self::listeners::Sockets;
+use self::listeners::{ListeningService, Sockets};
 use self::systemd::SystemdService;
 use self::upgrade::Offering;
-use crate::{CallStages, ConnectionAcceptor, ConnectionLimits, Edge, TlsAcceptors};
+use crate::{CallStages, ConnectionAcceptor, ConnectionGate, ConnectionLimits, Edge, TlsAcceptors};
 use rerouter_core::config;
 use rerouter_routing::ATTEMPTS_MAX;
 use rerouter_routing::Inputs;
@@ -88,8 +86,6 @@ pub const CONNECTIONS_SHARE: usize = 4;
 /// Most connections of the metrics listener: enough for some collectors and probes. The listener
 /// has its own reserve.
 const METRICS_CONNECTIONS: usize = 16;
-/// Read-ahead buffer for TLS, in bytes: the largest TLS record.
-const TLS_READ_AHEAD: usize = 16 << 10;
 
 impl Gateway {
     /// Opens the store and builds a gateway from checked documents.
@@ -124,18 +120,25 @@ impl Gateway {
         CallStages::new(&self.app, inputs, body)
     }
 
-    /// Adds listeners and background services to a Pingora server.
+    /// Adds listeners and background services to a Pingora server. Binds the listeners.
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
-        self.add_with(server, Sockets::default())
+        let sockets = self.sockets(Vec::new())?;
+        self.add_with(server, sockets)
+    }
+
+    /// Opens the sockets of all listeners: inherited ones, and new ones.
+    fn sockets(&self, inherited: Vec<(SocketAddr, TcpListener)>) -> Result<Sockets, BootError> {
+        let server = &self.app.server;
+        let each = acceptors(server);
+        let listeners = server.listeners.iter().map(|listener| (listener.address, each));
+        Sockets::open(listeners.chain([(server.metrics.address, 1)]), inherited)
     }
 
     /// Adds the services of this gateway, which listens on these sockets, to a server.
     fn add_with(self, server: &mut Server, mut sockets: Sockets) -> Result<(), BootError> {
         let hooks = crate::ProxyHooks::new(self.app.clone());
         let background = hooks.background_work();
-        let conf = proxy_conf(&server.configuration, threads(&self.app.server));
-        let edge = Edge::new(self.app.clone(), Arc::new(http_proxy(&Arc::new(conf), hooks)));
-        let identities = self.add_listeners(server, edge, &mut sockets)?;
+        let identities = self.add_listeners(server, &hooks, &mut sockets)?;
         self.add_metrics_listener(server, &mut sockets);
         let Gateway { app, writer, mock, takeover: _ } = self;
         services::add(
@@ -151,16 +154,16 @@ impl Gateway {
     fn add_listeners(
         &self,
         server: &mut Server,
-        edge: Edge,
+        hooks: &crate::ProxyHooks,
         sockets: &mut Sockets,
     ) -> Result<Vec<tls::TlsIdentity>, BootError> {
-        let (mut identities, mut acceptors) = (Vec::new(), TlsAcceptors::new());
+        let (mut identities, mut certificates) = (Vec::new(), TlsAcceptors::new());
         for listener in &self.app.server.listeners {
             if let Some(files) = &listener.tls {
                 let metrics = self.app.metrics.clone();
                 let identity = tls::TlsIdentity::load(listener.address, files, metrics);
                 let identity = identity.map_err(BootError)?;
-                acceptors.insert(listener.address, identity.acceptor().map_err(BootError)?);
+                certificates.insert(listener.address, identity.acceptor().map_err(BootError)?);
                 identities.push(identity);
             }
         }
@@ -168,34 +171,33 @@ impl Gateway {
         let most = descriptors::fit(limits.connections);
         let share = limits.connections_per_address.unwrap_or(most.div_ceil(CONNECTIONS_SHARE));
         let room = ConnectionLimits { most, share, limit: "limits.connections" };
-        let door = ConnectionAcceptor::new(self.app.clone(), edge, room, acceptors);
-        let mut service = Service::new("rerouter".to_string(), door);
-        service.threads = Some(threads(&self.app.server));
-        for listener in &self.app.server.listeners {
-            service.add_listener(endpoint(listener.address, listener.tls.is_some()));
+        let gate = Arc::new(ConnectionGate::new(self.app.clone(), room, certificates));
+        let acceptors = acceptors(&self.app.server);
+        let threads = threads(&self.app.server) / acceptors;
+        let conf = Arc::new(proxy_conf(&server.configuration, threads));
+        for part in 0..acceptors {
+            let edge = Edge::new(self.app.clone(), Arc::new(http_proxy(&conf, hooks.clone())));
+            let acceptor = ConnectionAcceptor::new(gate.clone(), edge);
+            let mut service = ListeningService::new("rerouter", acceptor, Some(threads));
+            for listener in &self.app.server.listeners {
+                let own = sockets.take(listener.address, part, acceptors);
+                service.listen(own, listener.tls.is_some());
+            }
+            server.add_service(service);
         }
-        let addresses = self.app.server.listeners.iter().map(|listener| listener.address);
-        server.add_service(sockets.under(service, addresses));
         Ok(identities)
     }
 
     fn add_metrics_listener(&self, server: &mut Server, sockets: &mut Sockets) {
         let most = METRICS_CONNECTIONS;
         let room = ConnectionLimits { most, share: most, limit: "those of the metrics listener" };
+        let gate = Arc::new(ConnectionGate::new(self.app.clone(), room, TlsAcceptors::new()));
         let pages = metrics_pages::MetricsPages::new(self.app.clone());
-        let door = ConnectionAcceptor::new(self.app.clone(), pages, room, TlsAcceptors::new());
-        let mut service = Service::new("metrics".to_string(), door);
-        service.add_listener(endpoint(self.app.server.metrics.address, false));
-        server
-            .add_service(sockets.under(service, std::iter::once(self.app.server.metrics.address)));
+        let mut service =
+            ListeningService::new("metrics", ConnectionAcceptor::new(gate, pages), None);
+        service.listen(sockets.take(self.app.server.metrics.address, 0, 1), false);
+        server.add_service(service);
     }
-}
-
-/// A listener of Pingora with a smaller read buffer: the default of 64 KiB per connection is wasted
-/// on idle connections. Without TLS the reader has its own buffer; with TLS one record is enough.
-fn endpoint(address: SocketAddr, tls: bool) -> ListenerConfig {
-    let ahead = if tls { TLS_READ_AHEAD } else { 0 };
-    ListenerConfig::tcp(address.to_string()).l4_buffer(L4BufferSettings::default().read(ahead))
 }
 
 /// The settings of outgoing connections: those of the surrounding server, with our number of
@@ -220,6 +222,11 @@ fn threads(server: &config::Server) -> usize {
     }
 }
 
+/// How many services accept connections.
+fn acceptors(server: &config::Server) -> usize {
+    if server.isolate_threads { threads(server) } else { 1 }
+}
+
 /// Runs the gateway until it is told to stop; this is all of `rerouter serve`. `next` is the
 /// program that SIGQUIT starts, with its arguments. `caught` has the signals since the start of the
 /// process. If `NOTIFY_SOCKET` is set, systemd is notified.
@@ -234,7 +241,7 @@ pub fn run(
     let mut takeover = gateway.takeover.take();
     let inherited = takeover.as_mut().map(|it| std::mem::take(&mut it.sockets)).unwrap_or_default();
     // Bound here, because Pingora would panic without a reason if it cannot bind.
-    let bound = Sockets::open(app.server.own_addresses(), inherited)?;
+    let bound = gateway.sockets(inherited)?;
     let sockets = bound.again().map_err(|error| BootError(error.to_string()))?;
     let conf = ServerConf {
         threads: threads(&app.server),

@@ -40,6 +40,8 @@ use rerouter_store::NodeReport;
 const HELLO: &str = "rerouter upgrade 2";
 /// The line of a new process that is able to serve.
 const READY: &str = "ready";
+/// The line that asks for more descriptors, and the line that they come with.
+const MORE: &str = "more";
 
 /// How long the new process waits for each line.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -57,9 +59,12 @@ type Offer = Result<Offered, String>;
 
 #[derive(Serialize, Deserialize)]
 struct Offered {
-    /// Addresses of the listeners. Their descriptors come first, then the locks of the data
-    /// directory.
+    /// The address of each listening socket. Their descriptors come first, then the locks of the
+    /// data directory.
     listeners: Vec<SocketAddr>,
+    /// How many further lines with descriptors may be asked for.
+    #[serde(default)]
+    more: usize,
     /// Id of the running process.
     process: u32,
     name: Option<String>,

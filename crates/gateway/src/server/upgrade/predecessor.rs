@@ -1,6 +1,5 @@
 //! The running gateway's part in an upgrade.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,8 +20,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::successor::Takeover;
+use super::wire::DESCRIPTORS;
 use super::wire::{self, why};
-use super::{ANSWER_TIME, HELLO, LOAD_TIME, Offer, Offered, READY, Reports, socket_path};
+use super::{ANSWER_TIME, HELLO, LOAD_TIME, MORE, Offer, Offered, READY, Reports, socket_path};
 use crate::server::systemd;
 use rerouter_base::blocking::blocking;
 use rerouter_core::app::App;
@@ -30,7 +30,7 @@ use rerouter_core::app::App;
 /// What a running gateway needs for an upgrade.
 pub(in crate::server) struct Offering {
     pub(in crate::server) app: Arc<App>,
-    pub(in crate::server) sockets: HashMap<SocketAddr, TcpListener>,
+    pub(in crate::server) sockets: Vec<(SocketAddr, TcpListener)>,
     /// The connection to the process before this one, if that still runs.
     pub(in crate::server) before: Option<Takeover>,
     /// The program of the next process and its arguments, for SIGQUIT.
@@ -164,16 +164,27 @@ async fn offer(
     Ok((receive(stream, READY, LOAD_TIME).await?, peer.pid()))
 }
 
+/// Sends the offer. Blocking.
 fn send(offering: &Offering, stream: &UnixStream) -> io::Result<()> {
     let Offering { app, sockets, .. } = offering;
+    let listeners = sockets.iter().map(|(_, socket)| socket.as_fd());
     let locks = app.store.data_locks().iter().map(AsFd::as_fd);
-    let descriptors: Vec<BorrowedFd<'_>> = sockets.values().map(AsFd::as_fd).chain(locks).collect();
+    let descriptors: Vec<BorrowedFd<'_>> = listeners.chain(locks).collect();
+    let mut parts = descriptors.chunks(DESCRIPTORS);
     let offer: Offer = Ok(Offered {
-        listeners: sockets.keys().copied().collect(),
+        listeners: sockets.iter().map(|(address, _)| *address).collect(),
+        more: parts.len().saturating_sub(1),
         process: std::process::id(),
         name: app.store.process().map(str::to_owned),
     });
-    wire::send(stream, &serde_json::to_string(&offer)?, &descriptors)
+    let first = parts.next().unwrap_or_default();
+    wire::send(stream, &serde_json::to_string(&offer)?, first)?;
+    for part in parts {
+        // One line at a time is read, so that no descriptor is lost.
+        let (_more, _none) = wire::receive(stream, ANSWER_TIME)?;
+        wire::send(stream, MORE, part)?;
+    }
+    Ok(())
 }
 
 /// Waits until the new process sends the line `wanted`.

@@ -1,6 +1,5 @@
 //! The new process's part in an upgrade: it takes over from a running gateway.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use super::wire::{receive, send, why};
-use super::{ANSWER_TIME, HELLO, Offer, Offered, READY, Reports, socket_path};
+use super::{ANSWER_TIME, HELLO, MORE, Offer, Offered, READY, Reports, socket_path};
 use crate::server::BootError;
 use rerouter_base::blocking::blocking;
 use rerouter_core::app::App;
@@ -21,7 +20,7 @@ use rerouter_store::DataDir;
 pub(in crate::server) struct Takeover {
     stream: std::os::unix::net::UnixStream,
     process: u32,
-    pub(in crate::server) sockets: HashMap<SocketAddr, TcpListener>,
+    pub(in crate::server) sockets: Vec<(SocketAddr, TcpListener)>,
 }
 
 /// Asks the gateway that uses the data directory for its listeners and locks.
@@ -48,14 +47,20 @@ async fn ask(data_dir: &Path) -> Result<(DataDir, Takeover), String> {
         let stream = stream.into_std()?;
         stream.set_nonblocking(false)?;
         send(&stream, HELLO, &[])?;
-        let (text, descriptors) = receive(&stream, ANSWER_TIME)?;
-        Ok::<_, io::Error>((stream, text, descriptors))
+        let (text, mut descriptors) = receive(&stream, ANSWER_TIME)?;
+        let offer = serde_json::from_str::<Offer>(&text);
+        let more = offer.as_ref().map_or(0, |offer| offer.as_ref().map_or(0, |it| it.more));
+        for _ in 0..more {
+            send(&stream, MORE, &[])?;
+            descriptors.extend(receive(&stream, ANSWER_TIME)?.1);
+        }
+        Ok::<_, io::Error>((stream, offer, descriptors))
     };
     let asked = blocking(ask).await.map_err(|lost| lost.to_string())?;
-    let (stream, text, descriptors) = asked.map_err(|error| why(error, ANSWER_TIME).to_string())?;
-    let offer: Offer = serde_json::from_str(&text)
-        .map_err(|_| "its version upgrades in another way".to_owned())?;
-    let Offered { listeners, process, name } = offer?;
+    let (stream, offer, descriptors) =
+        asked.map_err(|error| why(error, ANSWER_TIME).to_string())?;
+    let offer = offer.map_err(|_| "its version upgrades in another way".to_owned())?;
+    let Offered { listeners, process, name, .. } = offer?;
     let mut descriptors = descriptors.into_iter();
     let sockets = listeners.into_iter().zip(descriptors.by_ref().map(TcpListener::from)).collect();
     let locks: Vec<File> = descriptors.map(File::from).collect();

@@ -16,7 +16,7 @@ use rustix::net::{
 use super::ANSWER_TIME;
 
 /// Most descriptors that come with a line.
-const DESCRIPTORS: usize = 128;
+pub(super) const DESCRIPTORS: usize = 128;
 /// Longest line in bytes. The longest lines have the heartbeats of all nodes.
 const LINE: u64 = 16 << 20;
 
