@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::address::{address, duration, pattern};
 use super::notes::{Notes, expanded, number, scalar, texts, variable};
-use super::params::{model_settings, note_info, note_params};
+use super::params::{CARRIED, DESCRIBED, model_settings};
 use super::providers::{LitellmProvider, is_by_responses, of_model};
 use super::settings::LitellmDefaults;
 use rerouter_base::secret::is_credential;
@@ -132,8 +132,9 @@ impl EntryReader<'_> {
             ),
             (false, _) => {}
         }
-        note_params(self.place, &params, notes);
-        note_info(self.place, info, notes);
+        let place = self.place;
+        notes.add_left_out(&format!("{place}.litellm_params."), Some(&params), &CARRIED);
+        notes.add_left_out(&format!("{place}.model_info."), info, &DESCRIBED);
         let provider = list.provider(provider.prefix, settings, |name| {
             notes.add(
                 &format!("{}.litellm_params.api_key", self.place),

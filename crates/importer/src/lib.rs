@@ -12,6 +12,7 @@ mod groups;
 mod notes;
 mod params;
 mod providers;
+mod reasons;
 mod settings;
 mod write;
 

@@ -47,94 +47,9 @@ const CARRIED: [&str; 14] = [
     "enable_pre_call_checks",
 ];
 
-/// Reasons why settings are not imported, by the beginning of their names.
-const REASONS: &[(&str, &str)] = &[
-    (
-        "master_key",
-        "start rerouter with ADMIN_API_KEY; clients get keys of their own: `rerouter \
-        keys create`",
-    ),
-    (
-        "database",
-        "accounts, keys and captures are in the data directory; virtual keys are made \
-        anew: `rerouter keys create`",
-    ),
-    ("store_model_in_db", "routing documents can be kept in the store: `routing: { store: true }`"),
-    ("redis", "rerouter keeps breakers, limits and latencies in memory"),
-    ("cache", "answers are not cached"),
-    ("enable_caching", "answers are not cached"),
-    ("success_callback", "each request is captured, logged and counted instead"),
-    ("failure_callback", "each request is captured, logged and counted instead"),
-    ("callbacks", "each request is captured, logged and counted instead; there are no hooks"),
-    ("service_callback", "see the metrics"),
-    (
-        "content_policy_fallbacks",
-        "refusals of a provider are answers here, and are not tried \
-        elsewhere",
-    ),
-    ("retry_policy", "a recipe has `retry.on` and `retry.attempts`"),
-    ("model_group_retry_policy", "a recipe has `retry.on` and `retry.attempts`"),
-    ("max_budget", "budgets belong to keys and users: `rerouter keys create --budget 100/month`"),
-    ("budget_duration", "budgets belong to keys and users"),
-    ("max_internal_user_budget", "budgets belong to keys and users"),
-    ("default_internal_user_params", "limits belong to keys and users"),
-    ("default_team", "there are users and keys, no teams; keys may have labels"),
-    ("team", "there are users and keys, no teams; keys may have labels"),
-    ("alerting", "see the metrics; alerts are rules of Prometheus"),
-    ("alert", "see the metrics; alerts are rules of Prometheus"),
-    ("pass_through_endpoints", "only the endpoints of inference are served"),
-    ("guardrails", "there are no guardrails"),
-    ("custom_auth", "keys, users and sessions are rerouter's own"),
-    ("enable_jwt_auth", "there is no single sign-on"),
-    ("litellm_jwtauth", "there is no single sign-on"),
-    ("ui_", "the console has accounts of its own: `rerouter users`"),
-    ("provider_budget", "budgets belong to keys and users"),
-    ("tag_budget", "budgets belong to keys and users"),
-    ("default_key_generate", "limits belong to each key: `rerouter keys create`"),
-    ("upperbound_key_generate", "a key with the scope `keys` bounds those that it makes"),
-    ("key_generation", "the scope `keys` says which keys may make others"),
-    ("completion_model", "each request names its model"),
-    ("enable_tag_filtering", "labels of keys and conditions of rules do that: `key.labels`"),
-    ("tag_filtering", "labels of keys and conditions of rules do that: `key.labels`"),
-    ("allowed_routes", "listeners choose interfaces; keys have scopes"),
-    ("json_logs", "logs are JSON as they are: `access_log`"),
-    (
-        "turn_off_message_logging",
-        "captures without bodies: `capture: { bodies: false }` in the \
-        server document",
-    ),
-    ("redact", "see `capture.redact` in the server document"),
-    ("background_health_checks", "a provider has `health: { path, interval }`"),
-    ("health_check", "a provider has `health: { path, interval }`"),
-    (
-        "max_parallel_requests",
-        "keys and users have `limits.concurrency`, providers \
-        `max_concurrency`",
-    ),
-    ("global_max_parallel_requests", "see `limits` in the server document"),
-    ("default_redis", "rerouter keeps breakers, limits and latencies in memory"),
-    ("mcp", "there is no MCP gateway"),
-    ("key_management", "secrets come from the environment"),
-    ("use_google_kms", "secrets come from the environment"),
-    ("use_azure_key_vault", "secrets come from the environment"),
-];
-
-/// Reasons why whole sections are not imported.
-const SECTIONS: &[(&str, &str)] = &[
-    ("environment_variables", "set these in the environment of rerouter"),
-    ("guardrails", "there are no guardrails"),
-    ("mcp_servers", "there is no MCP gateway"),
-    ("files_settings", "files are not served"),
-    ("finetune_settings", "fine-tuning is not served"),
-    ("assistant_settings", "assistants are not served"),
-    ("vector_store_registry", "vector stores are not served"),
-    ("search_tools", "search tools are not served"),
-    ("prompts", "there is no prompt management; an agent has instructions"),
-    ("callback_settings", "each request is captured, logged and counted instead"),
-    ("include", "include the files by hand, then import the whole"),
-];
-
-const NO_COUNTERPART: &str = "has no counterpart";
+/// Sections that are imported.
+const SECTIONS: [&str; 5] =
+    ["model_list", "litellm_settings", "router_settings", "general_settings", "credential_list"];
 
 /// Reads the settings that are imported, and notes the others.
 pub(super) fn read(configuration: &Value, notes: &mut Notes) -> LitellmDefaults {
@@ -145,25 +60,9 @@ pub(super) fn read(configuration: &Value, notes: &mut Notes) -> LitellmDefaults 
         router.and_then(|section| section.get(name)).or_else(|| library.and_then(|s| s.get(name)))
     };
     for name in ["litellm_settings", "router_settings", "general_settings"] {
-        for (key, value) in section(name).into_iter().flatten() {
-            let is_off = matches!(value, Value::Null | Value::Bool(false));
-            if !(is_off || CARRIED.contains(&key.as_str())) {
-                notes.add(&format!("{name}.{key}"), reason(key, REASONS));
-            }
-        }
+        notes.add_left_out(&format!("{name}."), section(name), &CARRIED);
     }
-    let known = [
-        "model_list",
-        "litellm_settings",
-        "router_settings",
-        "general_settings",
-        "credential_list",
-    ];
-    for (name, value) in configuration.as_object().into_iter().flatten() {
-        if !known.contains(&name.as_str()) && !value.is_null() {
-            notes.add(name, reason(name, SECTIONS));
-        }
-    }
+    notes.add_left_out("", configuration.as_object(), &SECTIONS);
     let context = "context_window_fallbacks";
     let context_fallbacks = pairs(context, get(context), notes);
     if !context_fallbacks.is_empty() {
@@ -184,13 +83,6 @@ pub(super) fn read(configuration: &Value, notes: &mut Notes) -> LitellmDefaults 
         default_fallbacks: texts(get("default_fallbacks")),
         by_tags: get("enable_tag_filtering") == Some(&Value::Bool(true)),
     }
-}
-
-fn reason(name: &str, reasons: &[(&str, &'static str)]) -> &'static str {
-    reasons
-        .iter()
-        .find(|(beginning, _)| name.starts_with(beginning))
-        .map_or(NO_COUNTERPART, |(_, why)| *why)
 }
 
 /// Aliases of names: `{ gpt-4: gpt-4o }`, or `{ gpt-4: { model: gpt-4o, hidden: true } }`. An alias
