@@ -41,22 +41,8 @@ pub(super) struct DeploymentList {
 
 const NO_ENDPOINT: &str = "no endpoint of this mode is served";
 
-/// Modes for which the gateway has no endpoint.
-const MODES: [&str; 13] = [
-    "image_generation",
-    "image_edit",
-    "audio_transcription",
-    "audio_speech",
-    "rerank",
-    "moderation",
-    "completion",
-    "batch",
-    "realtime",
-    "video_generation",
-    "ocr",
-    "search",
-    "vector_store",
-];
+/// Modes for which the gateway has an endpoint. An entry without a mode may be of any.
+const MODES: [&str; 4] = ["", "chat", "embedding", "responses"];
 
 /// Prefixes of models for which the gateway has no endpoint. They count if an entry has no mode.
 const UNSERVED: [&str; 8] = [
@@ -107,7 +93,7 @@ impl EntryReader<'_> {
         let info = self.entry.get("model_info").and_then(Value::as_object);
         let get = |key: &str| params.get(key).filter(|value| !value.is_null());
         let mode = scalar(info.and_then(|info| info.get("mode"))).unwrap_or_default();
-        if MODES.contains(&mode.as_str()) {
+        if !MODES.contains(&mode.as_str()) {
             return Err(NO_ENDPOINT);
         }
         let model = scalar(get("model")).ok_or("`litellm_params.model` is missing")?;

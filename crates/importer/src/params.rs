@@ -30,7 +30,7 @@ pub(super) const CARRIED: [&str; 21] = [
 ];
 
 /// Members of `model_info` that are imported, or are only descriptions.
-pub(super) const DESCRIBED: [&str; 17] = [
+pub(super) const DESCRIBED: [&str; 15] = [
     "id",
     "mode",
     "input_cost_per_token",
@@ -43,10 +43,8 @@ pub(super) const DESCRIBED: [&str; 17] = [
     "description",
     "metadata",
     "version",
-    "created_at",
-    "updated_at",
-    "created_by",
-    "updated_by",
+    "created_*",
+    "updated_*",
     "supports_*",
 ];
 
