@@ -3,8 +3,6 @@
 use std::sync::LazyLock;
 
 use memchr::memmem;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::usage::{TIER, Usage};
 use super::usage_object::PartialUsage;
@@ -25,7 +23,7 @@ pub(super) const USAGE: UsageRules = UsageRules { read, member: "\"usage\"" };
 fn read(body: &[u8]) -> Option<Usage> {
     let mut usage = match usage_at_end(body) {
         Some(told) => told.counted(),
-        None => read_whole(body),
+        None => last_member(body, "usage").and_then(Usage::read),
     }?;
     if let Some(tier) = read_tier(body) {
         usage.extra.set_mode(TIER, tier);
@@ -109,19 +107,6 @@ fn usage_at_end(body: &[u8]) -> Option<PartialUsage> {
         LazyLock::new(|| memmem::FinderRev::new(USAGE.member));
     let ending = body.get(body.len().saturating_sub(ENDING)..)?;
     own_member(ending, "usage", &SEARCH, PartialUsage::read_next)
-}
-
-/// Reads a whole answer for its usage.
-fn read_whole(body: &[u8]) -> Option<Usage> {
-    #[derive(Deserialize)]
-    struct UsageMember<'a> {
-        #[serde(borrow)]
-        usage: Option<&'a RawValue>,
-    }
-    match serde_json::from_slice::<UsageMember<'_>>(body) {
-        Ok(said) => said.usage.and_then(|usage| Usage::read(usage.get())),
-        Err(_) => last_member(body, "usage").and_then(Usage::read),
-    }
 }
 
 /// The usage in the last bytes of an answer, from its last member of this name in quotes.

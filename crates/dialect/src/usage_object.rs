@@ -146,13 +146,14 @@ impl PartialUsage {
     fn member(&mut self, cursor: &mut Cursor<'_>, path: &mut String) -> Result<(), JsonError> {
         let length = path.len();
         match cursor.kind()? {
-            JsonKind::Object if !self.is_count(path) => cursor.members(|cursor, name| {
+            // Counts have to be numbers.
+            JsonKind::Object if self.base(path).is_none() => cursor.members(|cursor, name| {
                 path.truncate(length);
                 path.push('.');
                 path.push_str(&name.text());
                 self.member(cursor, path)
             }),
-            JsonKind::Array if !self.is_count(path) => cursor.elements(|cursor| {
+            JsonKind::Array if self.base(path).is_none() => cursor.elements(|cursor| {
                 path.truncate(length);
                 let span = cursor.skip()?;
                 let element = serde_json::from_slice(cursor.raw(&span)).unwrap_or_default();
@@ -177,11 +178,6 @@ impl PartialUsage {
             (Some(_), count) => self.value(path, &count.map_or_else(String::new, Value::to_string)),
             _ => self.value(path, &element.to_string()),
         }
-    }
-
-    /// Whether the path is that of a count, which has to be a number.
-    fn is_count(&mut self, path: &str) -> bool {
-        self.base(path).is_some()
     }
 
     /// The count that every answer has, and whether the usage is worth nothing if it is
