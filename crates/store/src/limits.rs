@@ -296,11 +296,7 @@ impl Limits {
 
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let per = match self.per {
-            Per::Day => "day",
-            Per::Month => "month",
-        };
-        write!(f, "{} USD a {per}", dollars(self.nano))
+        write!(f, "{} USD a {}", dollars(self.nano), self.per.as_str())
     }
 }
 

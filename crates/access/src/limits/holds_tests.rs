@@ -338,7 +338,7 @@ async fn what_runs_at_the_end_of_a_process_is_lost_and_not_forgotten() {
 async fn a_process_that_comes_back_after_a_settlement_adds_at_most_what_it_held() {
     let mut run = Run::new(2).await;
     run.reserve(0, 0, Reserve::exactly(60)).await;
-    run.world.store.end_other_holders(run.gateways[1].holder).await.unwrap();
+    run.world.store.end_other_holders(run.gateways[1].holder.0).await.unwrap();
     let key = (run.keys[0].id.to_string(), super::day(at(0)));
     assert!(run.world.store.settle_lost(key, 40).await.unwrap());
     run.write(0).await;

@@ -46,11 +46,11 @@ impl Limiter {
     pub async fn open(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let shared = store.is_shared() || store.has_predecessor();
         self.shared.store(shared, Ordering::Relaxed);
-        if let Err(error) = store.open_holder(self.holder).await {
+        if let Err(error) = store.open_holder(self.holder.0).await {
             // Traffic without a budget does not wait for a disk.
             warn!("budgets cannot be spent until the store can be written: {error}");
         }
-        let news = store.spend_news(self.holder, -1, since(now)).await?;
+        let news = store.spend_news(self.holder.0, -1, since(now)).await?;
         self.learn(store, news, now);
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Limiter {
         self.is_stale.store(true, Ordering::Relaxed);
         let _turn = self.writing.lock().await;
         let after = self.rev.load(Ordering::Relaxed);
-        let news = store.spend_news(self.holder, after, since(now)).await?;
+        let news = store.spend_news(self.holder.0, after, since(now)).await?;
         self.is_stale.store(false, Ordering::Relaxed);
         self.learn(store, news, now);
         Ok(())
@@ -133,16 +133,16 @@ impl Limiter {
         all: bool,
     ) -> Result<(), StoreError> {
         if all && self.is_alone.load(Ordering::Relaxed) && !store.is_shared() {
-            store.end_other_holders(self.holder).await?;
+            store.end_other_holders(self.holder.0).await?;
             // Unless an upgrade has begun meanwhile.
             if self.is_alone.swap(false, Ordering::Relaxed) {
                 self.set_shared(false);
             }
         }
-        if all && (self.is_shared() || self.is_stale.load(Ordering::Relaxed)) {
+        if all && (self.shared.load(Ordering::Relaxed) || self.is_stale.load(Ordering::Relaxed)) {
             self.refresh(store, now).await?;
         }
-        if !self.is_holder.load(Ordering::Relaxed) && !self.is_closed() {
+        if !self.is_holder.load(Ordering::Relaxed) && !self.closed.load(Ordering::Acquire) {
             self.revive(store, now).await?;
         }
         // Only what is queued now: later entries are for the next round.
@@ -189,10 +189,10 @@ impl Limiter {
                 self.queue.note(entry.key());
             }
         }
-        let opened = store.open_holder(self.holder).await;
+        let opened = store.open_holder(self.holder.0).await;
         self.failing.store(opened.is_err(), Ordering::Release);
         opened?;
-        let news = store.spend_news(self.holder, -1, since(now)).await?;
+        let news = store.spend_news(self.holder.0, -1, since(now)).await?;
         info!("budgets can be spent again, and holds are written anew");
         self.learn(store, news, now);
         Ok(())
@@ -206,7 +206,7 @@ impl Limiter {
         subjects: Vec<Subject>,
     ) -> Result<(), StoreError> {
         let mut writes = Vec::new();
-        for subject in subjects.iter().filter(|_| !self.is_closed()) {
+        for subject in subjects.iter().filter(|_| !self.closed.load(Ordering::Acquire)) {
             self.with_account(subject, |account| {
                 account.turn(now, |period| recall(&self.known, subject, period));
                 let wanted = account.writes(now);
@@ -233,7 +233,7 @@ impl Limiter {
             write.key.0 = subject.as_str().to_owned();
         }
         let holds = writes.iter().map(|(_, write)| write.clone()).collect();
-        let held = store.write_holds(self.holder, holds).await;
+        let held = store.write_holds(self.holder.0, holds).await;
         self.failing.store(held.is_err(), Ordering::Release);
         let Some(held) = held? else {
             self.is_holder.store(false, Ordering::Relaxed);
@@ -303,14 +303,14 @@ impl Limiter {
         }
         if !self.is_holder.load(Ordering::Relaxed) {
             // Others took this process for dead: its last sums need its registration again.
-            failed = store.open_holder(self.holder).await.err();
+            failed = store.open_holder(self.holder.0).await.err();
             for some in last.chunks(USAGE_WRITE_ROWS) {
                 failed = self.write_holds(store, some.to_vec()).await.err().or(failed);
             }
         }
         match failed {
             Some(error) => Err(error),
-            None => store.close_holder(self.holder).await,
+            None => store.close_holder(self.holder.0).await,
         }
     }
 

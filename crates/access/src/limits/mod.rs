@@ -43,7 +43,7 @@ mod remaining;
 mod reserve;
 mod write_queue;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use dashmap::DashMap;
@@ -51,7 +51,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use rerouter_base::error::Error;
-use rerouter_base::id::{KeyId, Random, UserId};
+use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::money::NanoUsd;
 use rerouter_store::{COUNTS, Counted};
 
@@ -63,17 +63,17 @@ pub use write_queue::USAGE_WRITE_INTERVAL;
 
 use budget::{BudgetRefusal, OwnSpend};
 use counters::{KnownBudgets, SubjectCounters, SubjectEntry, SubjectHold, lock, signed};
-use pending::Pending;
+use pending::{Pending, WriterNumber};
 use refusal::{LimitHit, unpaid};
 use refused_heads::RefusedHeads;
 use write_queue::WriteQueue;
 
 /// The counters of all keys and users.
+#[derive(Default)]
 pub struct Limiter {
     counted: DashMap<Subject, Arc<SubjectEntry>>,
     known: KnownBudgets,
-    /// The random number by which the store knows this process.
-    holder: i64,
+    holder: WriterNumber,
     /// Whether other processes draw on the same budgets.
     shared: AtomicBool,
     /// Whether the store knows this process.
@@ -103,32 +103,6 @@ pub struct Limiter {
     closed: AtomicBool,
     /// Whether the store failed when holds were last to be written.
     failing: AtomicBool,
-}
-
-impl Default for Limiter {
-    fn default() -> Self {
-        Limiter {
-            counted: DashMap::default(),
-            known: KnownBudgets::default(),
-            holder: Random::System.next_u64().cast_signed(),
-            shared: AtomicBool::default(),
-            is_holder: AtomicBool::default(),
-            is_alone: AtomicBool::default(),
-            is_stale: AtomicBool::default(),
-            may_draw_until: AtomicI64::new(i64::MIN),
-            rev: AtomicI64::default(),
-            pending: Mutex::default(),
-            recent: Mutex::default(),
-            recent_due: AtomicI64::default(),
-            writing: tokio::sync::Mutex::default(),
-            keeping: tokio::sync::Mutex::default(),
-            queue: Arc::default(),
-            refused_heads: RefusedHeads::default(),
-            stopped: AtomicBool::default(),
-            closed: AtomicBool::default(),
-            failing: AtomicBool::default(),
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -280,18 +254,6 @@ impl Limiter {
     /// Whether a refusal by a limit is to be captured: the first one of its caller in a second.
     pub fn keeps_refusal(&self, user: &UserId, key: Option<&KeyId>, now: Timestamp) -> bool {
         self.refused_heads.is_first(user, key, now)
-    }
-
-    fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Relaxed)
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
-    }
-
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
     }
 
     /// Number of subjects with counters.

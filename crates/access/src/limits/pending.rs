@@ -12,25 +12,25 @@ use super::bounds::{USAGE_PENDING, USAGE_WRITE_ROWS};
 use rerouter_base::id::{Random, UserId};
 use rerouter_store::{BatchNumber, UsageBatch, UsageKey, UsageSums};
 
+/// A random number by which the store knows this process, or one of its writers.
+pub(super) struct WriterNumber(pub(super) i64);
+
+impl Default for WriterNumber {
+    fn default() -> Self {
+        WriterNumber(Random::System.next_u64().cast_signed())
+    }
+}
+
 /// Usage that waits to be written.
+#[derive(Default)]
 pub(super) struct Pending {
     sums: HashMap<UsageKey, UsageSums, RandomState>,
     dropped: u64,
     /// The batch that was not acknowledged. It is written before all others.
     returned: Option<UsageBatch>,
-    last: BatchNumber,
-}
-
-impl Default for Pending {
-    fn default() -> Self {
-        let writer = Random::System.next_u64().cast_signed();
-        Pending {
-            sums: HashMap::default(),
-            dropped: 0,
-            returned: None,
-            last: BatchNumber { writer, number: 0 },
-        }
-    }
+    writer: WriterNumber,
+    /// The number of the last batch.
+    last: i64,
 }
 
 impl Pending {
@@ -64,8 +64,9 @@ impl Pending {
         if sums.is_empty() {
             return None;
         }
-        self.last.number += 1;
-        Some(UsageBatch { sums, number: Some(self.last) })
+        self.last += 1;
+        let number = Some(BatchNumber { writer: self.writer.0, number: self.last });
+        Some(UsageBatch { sums, number })
     }
 
     /// Takes back a batch that was not acknowledged.

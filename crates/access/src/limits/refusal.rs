@@ -11,7 +11,7 @@ use super::remaining::{BudgetStatus, CountStatus};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind};
 use rerouter_base::money::dollars;
-use rerouter_store::{COUNTS, CountLimit, Counted, LimitOwner, Per};
+use rerouter_store::{COUNTS, CountLimit, Counted, LimitOwner};
 
 /// A limit that has no room for a request.
 pub(super) struct LimitHit {
@@ -104,10 +104,7 @@ pub(super) fn unpaid(
     let no_room = format!("The budget of {whose}, {budget}, has no room for this request: {sums}");
     match refusal {
         BudgetRefusal::Spent => {
-            let next = match budget.per {
-                Per::Day => "day",
-                Per::Month => "month",
-            };
+            let next = budget.per.as_str();
             let too_large = if wanted.least > budget.nano {
                 format!(" That is more than the whole budget. {LESS}")
             } else {

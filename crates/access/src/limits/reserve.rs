@@ -33,7 +33,7 @@ impl Limiter {
         now: Timestamp,
     ) -> Result<(), Box<Error>> {
         permit.awaited = None;
-        let may_draw = !self.is_stopped()
+        let may_draw = !self.stopped.load(Ordering::Acquire)
             && now.as_microsecond() < self.may_draw_until.load(Ordering::Acquire);
         let mut all = lock(&permit.held);
         let mut room = NanoUsd::MAX;
@@ -106,7 +106,7 @@ impl Limiter {
                 Err(refused) if permit.awaits_hold() => refused,
                 done => return done,
             };
-            if self.failing.load(Ordering::Acquire) || self.is_stopped() {
+            if self.failing.load(Ordering::Acquire) || self.stopped.load(Ordering::Acquire) {
                 return Err(Box::new(not_held()));
             }
             if Instant::now() >= until {

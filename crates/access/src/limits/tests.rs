@@ -351,7 +351,7 @@ async fn idle_subjects_are_forgotten_and_budgets_are_not() {
 /// ever, and nothing goes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_never_go_over_together() {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
     const BUDGET: NanoUsd = 10_000;
     let world = World::new(Limits { concurrency: Some(6), ..Limits::default() }).await;
     let capped =
