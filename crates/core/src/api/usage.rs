@@ -147,18 +147,13 @@ fn bound(name: &str, text: Option<&str>, interval: UsageInterval) -> Result<Opti
     let written = if is_date { format!("{text}T00:00:00Z") } else { text.to_owned() };
     let begins = |at: &Timestamp| begin_of(*at, interval) == *at;
     let at = written.parse::<Timestamp>().ok().filter(begins);
-    let detail = || match interval {
-        UsageInterval::Day => format!(
-            "{name} must be the start of a day in UTC, like 2026-11-21 or 2026-11-21T00:00:00Z."
-        ),
-        UsageInterval::Hour => {
-            format!("{name} must be the start of an hour, like 2026-11-21T15:00:00Z.")
-        }
-        UsageInterval::FiveMinutes => {
-            format!("{name} must be the start of five minutes, like 2026-11-21T15:05:00Z.")
-        }
+    let (unit, like) = match interval {
+        UsageInterval::Day => ("a day", "2026-11-21 or 2026-11-21T00:00:00Z"),
+        UsageInterval::Hour => ("an hour", "2026-11-21T15:00:00Z"),
+        UsageInterval::FiveMinutes => ("five minutes", "2026-11-21T15:05:00Z"),
     };
-    at.map(Some).ok_or_else(|| Error::invalid(name, detail()))
+    let why = || format!("{name} must be the start of {unit} in UTC, like {like}.");
+    at.map(Some).ok_or_else(|| Error::invalid(name, why()))
 }
 
 /// Length of a date like 2026-11-21.
@@ -231,7 +226,9 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> UsageRecord {
             UsageColumn::Recipe => (&mut shown.recipe, known),
             UsageColumn::Rule => (&mut shown.rule, known),
             UsageColumn::Label => (&mut shown.label, known),
-            UsageColumn::Day => (&mut shown.day, known.map(|day| date(&day).unwrap_or(day))),
+            UsageColumn::Day => {
+                (&mut shown.day, known.and_then(|day| Some(period_text(day.parse().ok()?))))
+            }
             UsageColumn::Time => (&mut shown.time, known.and_then(|at| time(&at))),
         };
         *place = Some(value);
@@ -239,15 +236,10 @@ fn show(group: &UsageGroup, columns: &[UsageColumn]) -> UsageRecord {
     shown
 }
 
-/// Turns a day of the store, `yyyymmdd`, into a date.
-fn date(value: &str) -> Option<String> {
-    Some(format!("{}-{}-{}", value.get(..4)?, value.get(4..6)?, value.get(6..8)?))
-}
-
 /// The start of an interval of the store, which is a day, or seconds since the epoch.
 fn time(value: &str) -> Option<String> {
     let at = match value.len() {
-        DAY => format!("{}T00:00:00Z", date(value)?).parse().ok()?,
+        DAY => format!("{}T00:00:00Z", period_text(value.parse().ok()?)).parse().ok()?,
         _ => Timestamp::from_second(value.parse().ok()?).ok()?,
     };
     Some(rfc3339(at))
