@@ -112,6 +112,22 @@ pub struct EvaluationRecord {
     pub unreadable: Option<u64>,
 }
 
+impl EvaluationRecord {
+    /// Captures that had a target before; changes are a share of these.
+    pub fn routed(&self) -> u64 {
+        let others = self.unroutable_before.saturating_add(self.newly_routed);
+        self.routed_before.unwrap_or(self.evaluated.saturating_sub(others))
+    }
+
+    /// Changed captures as a share, from 0 to 1, of the captures that had a target before.
+    pub fn changed_share(&self) -> f64 {
+        match self.changed {
+            0 => 0.0,
+            changed => (changed as f64 / self.routed() as f64).min(1.0),
+        }
+    }
+}
+
 /// Captures that go from one target to another.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields, inline)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::report::{changed_share, cost_increase, percent, routed, unpriced};
+use super::report::{cost_increase, percent, unpriced};
 use rerouter_core::evaluate::share;
 use rerouter_records::evaluation::EvaluationRecord;
 
@@ -96,12 +96,12 @@ impl Bounds {
 }
 
 fn too_many_changed(report: &EvaluationRecord, most: f64) -> Option<String> {
-    let share = changed_share(report);
+    let share = report.changed_share();
     (share > most).then(|| {
         format!(
             "{} of {} captures ({}) would go elsewhere, at most {} may",
             report.changed,
-            routed(report),
+            report.routed(),
             percent(share),
             percent(most)
         )
@@ -109,7 +109,7 @@ fn too_many_changed(report: &EvaluationRecord, most: f64) -> Option<String> {
 }
 
 fn too_many_unroutable(report: &EvaluationRecord, most: f64) -> Option<String> {
-    let (lost, all) = (report.unroutable, routed(report));
+    let (lost, all) = (report.unroutable, report.routed());
     let share = if lost == 0 { 0.0 } else { (lost as f64 / all as f64).min(1.0) };
     (share > most).then(|| {
         let (share, most) = (percent(share), percent(most));

@@ -105,9 +105,9 @@ fn captures_that_found_no_target_before_do_not_dilute_the_share() {
     let mut report = report(100, 2, 0, 1.0, 1.0, 0);
     assert_eq!(broken(&bounds(), &report), [""; 0]);
     report.unroutable_before = 50;
-    assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 0.04));
+    assert_eq!((broken(&bounds(), &report), report.changed_share()), (vec!["max-changed"], 0.04));
     report.unroutable_before = 100;
-    assert_eq!((broken(&bounds(), &report), changed_share(&report)), (vec!["max-changed"], 1.0));
+    assert_eq!((broken(&bounds(), &report), report.changed_share()), (vec!["max-changed"], 1.0));
 }
 
 #[test]

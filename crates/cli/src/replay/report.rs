@@ -4,22 +4,6 @@ use super::super::table::TextTable;
 use super::captures::dollars;
 use rerouter_records::evaluation::{Baseline, ChangeRecord, CostSides, EvaluationRecord, Lack};
 
-/// Captures that found a target before; changes are a share of these.
-pub(super) fn routed(report: &EvaluationRecord) -> u64 {
-    // A gateway of an earlier version does not say.
-    let fewer = || report.evaluated.saturating_sub(report.unroutable_before);
-    report.routed_before.unwrap_or_else(fewer)
-}
-
-/// The share of [`routed`] captures that go elsewhere, as `PUT /v1/router/config` computes it for
-/// its gate.
-pub(super) fn changed_share(report: &EvaluationRecord) -> f64 {
-    match report.changed {
-        0 => 0.0,
-        changed => (changed as f64 / routed(report) as f64).min(1.0),
-    }
-}
-
 /// The relative increase of the known costs to `after`; infinite if nothing cost anything before.
 pub(super) fn cost_increase(report: &EvaluationRecord, after: f64) -> f64 {
     let before = report.cost.before;
@@ -83,7 +67,7 @@ fn summary(report: &EvaluationRecord) -> String {
          {unroutable} unroutable\n\
          {newly_routed} that found no target before find one: what they cost is unknown\n",
         report.revision.as_deref().unwrap_or("-"),
-        percent(changed_share(report)),
+        percent(report.changed_share()),
     )
 }
 

@@ -114,15 +114,15 @@ impl Gate {
 
     /// The reason why the report refuses the change, if it does.
     fn against(&self, report: &EvaluationReport) -> Option<String> {
-        let EvaluationReport { counts, routed_before, .. } = report;
+        let counts = &report.counts;
         let EvaluationRecord { changed, evaluated, unroutable, .. } = counts;
         if self.forbid_unroutable && *unroutable > 0 {
             return Some(format!("{unroutable} of {evaluated} requests would have no target."));
         }
-        let most = self.max_changed.filter(|most| report.changed_share() > *most)?;
-        let share = report.changed_share() * 100.0;
+        let most = self.max_changed.filter(|most| counts.changed_share() > *most)?;
+        let (routed, share) = (counts.routed(), counts.changed_share() * 100.0);
         Some(format!(
-            "{changed} of {routed_before} requests ({share:.2} %) would change their target; the \
+            "{changed} of {routed} requests ({share:.2} %) would change their target; the \
              maximum is {:.2} %.",
             most * 100.0
         ))

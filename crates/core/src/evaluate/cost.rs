@@ -11,7 +11,7 @@ use rerouter_dialect::usage::Usage;
 use rerouter_records::evaluation::Lack;
 use rerouter_routing::{Routing, is_unknown};
 
-use super::judge::target_name;
+use super::judge::{Question, target_name};
 
 /// What a request cost, or would cost, at one target.
 pub(super) type Cost = Result<NanoUsd, Unpriced>;
@@ -22,14 +22,6 @@ pub(super) struct Unpriced {
     /// The target whose cost is unknown.
     pub(super) target: String,
     pub(super) lacks: Lack,
-}
-
-/// The documents that set the prices of each side.
-pub(super) struct PriceList<'a> {
-    /// The document under evaluation.
-    pub(super) candidate: &'a Routing,
-    /// The document to compare with; `None`: the recorded cost.
-    pub(super) baseline: Option<&'a Routing>,
 }
 
 /// The cost of a capture on each side.
@@ -44,7 +36,7 @@ pub(super) struct Costs {
     pub(super) has_unknown_usage: bool,
 }
 
-impl PriceList<'_> {
+impl Question<'_> {
     /// The cost at the first target before, and at the first target after. If both are the same
     /// target, both costs are the same, even if its price differs between the documents. A request
     /// that finds no target any more saves nothing.
@@ -116,6 +108,7 @@ fn is(target: &str, provider: &str, model: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::judge::HealthSource;
     use super::*;
     use crate::config;
     use rerouter_base::id::{Random, UserId};
@@ -146,7 +139,8 @@ mod tests {
     #[test]
     fn a_capture_costs_what_was_billed_and_elsewhere_what_its_tokens_cost_there() {
         let (routing, head) = (document(), served_at(Some(0.5)));
-        let prices = PriceList { candidate: &routing, baseline: None };
+        let health = &HealthSource::Recorded;
+        let prices = Question { candidate: &routing, baseline: None, health };
         let after = |to: Option<&str>| prices.costs(&head, Some("openai/gpt-5"), to).after;
         for (to, cost) in [
             (Some("openai/gpt-5"), Ok(500_000_000)),
@@ -160,7 +154,7 @@ mod tests {
             assert_eq!(after(to), cost, "{to:?}");
         }
         // The same target costs the same before and after, whichever document has its price.
-        let both = PriceList { candidate: &routing, baseline: Some(&routing) };
+        let both = Question { baseline: Some(&routing), ..prices };
         let sides = |costs: Costs| (costs.before, costs.after);
         assert_eq!(
             sides(both.costs(&head, Some("p/b"), Some("p/b"))),
@@ -177,7 +171,8 @@ mod tests {
         let (routing, mut head) = (document(), served_at(Some(0.5)));
         let usage = head.usage.as_mut().unwrap();
         usage.counts.cached_tokens = Some(2);
-        let prices = PriceList { candidate: &routing, baseline: Some(&routing) };
+        let health = &HealthSource::Recorded;
+        let prices = Question { candidate: &routing, baseline: Some(&routing), health };
         let after = |from, to| {
             let costs = prices.costs(&head, Some(from), Some(to));
             (costs.after, costs.after_cold)

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use http::HeaderMap;
 
-use super::cost::PriceList;
 use super::explain;
 use super::judge::{HealthSource, Question};
 use super::report::EvaluationReport;
@@ -41,17 +40,8 @@ impl OfflineEvaluation {
             .into_iter()
             .flatten()
             .find(|known| Some(known.revision()) == revision);
-        let text = |part| text_of(head, capture.bodies.request.clone(), part);
-        let refused = || refused_of(head, capture.bodies.request.clone());
-        match question.judge(head, recorded, &text, &refused) {
-            Err(skipped) => report.skip(skipped, head),
-            Ok(judged) => {
-                let prices = PriceList { candidate, baseline: baseline.as_ref() };
-                report.add(head, &judged, &prices, || {
-                    explain::explain(&judged, baseline.as_ref().or(recorded), candidate)
-                });
-            }
-        }
+        let body = || Some(capture.bodies.request.clone());
+        add(report, &question, head, recorded, &body, true);
     }
 
     /// The report so far.
@@ -60,9 +50,36 @@ impl OfflineEvaluation {
     }
 }
 
+/// Reads the body of a captured request, if it was kept.
+type ReadBody<'a> = &'a dyn Fn() -> Option<Bytes>;
+
+/// Decides a capture again and adds it to a report. `recorded` is the document of its decision, if
+/// that is known. `conditions`: whether reasons may quote
+/// the conditions of rules.
+pub(super) fn add(
+    report: &mut EvaluationReport,
+    question: &Question<'_>,
+    head: &Head,
+    recorded: Option<&Routing>,
+    body: ReadBody<'_>,
+    conditions: bool,
+) {
+    let text = |part| text_of(head, body, part);
+    let refused = || refused_of(head, body);
+    match question.judge(head, recorded, &text, &refused) {
+        Err(skipped) => report.skip(skipped, head),
+        Ok(judged) => report.add(head, &judged, question, || {
+            let before = question.baseline.or(recorded);
+            let mut reasons = explain::explain(&judged, before, question.candidate);
+            reasons.iter_mut().filter(|_| !conditions).for_each(|reason| reason.when = None);
+            reasons
+        }),
+    }
+}
+
 /// A text of a captured request, if its body was kept unchanged. `None` for the system prompt of a
 /// request through an agent, because the capture does not have the agent's instructions.
-pub(super) fn text_of(head: &Head, body: Bytes, part: TextPart) -> Option<String> {
+fn text_of(head: &Head, body: ReadBody<'_>, part: TextPart) -> Option<String> {
     if part == TextPart::System && has_agent(head) {
         return None;
     }
@@ -71,7 +88,7 @@ pub(super) fn text_of(head: &Head, body: Bytes, part: TextPart) -> Option<String
 
 /// The parts of a captured request that other dialects cannot carry. `None` for a request through
 /// an agent.
-pub(super) fn refused_of(head: &Head, body: Bytes) -> Option<Untranslatable> {
+fn refused_of(head: &Head, body: ReadBody<'_>) -> Option<Untranslatable> {
     if has_agent(head) {
         return None;
     }
@@ -84,9 +101,9 @@ fn has_agent(head: &Head) -> bool {
     head.inputs.as_ref().is_some_and(|inputs| inputs.request.agent.is_some())
 }
 
-fn prompt_of(head: &Head, body: Bytes) -> Option<Prompt> {
+fn prompt_of(head: &Head, body: ReadBody<'_>) -> Option<Prompt> {
     if head.not_replayable().is_some() {
         return None;
     }
-    Prompt::read(Endpoint::named(&head.endpoint)?, body, HeaderMap::new()).ok()
+    Prompt::read(Endpoint::named(&head.endpoint)?, body()?, HeaderMap::new()).ok()
 }

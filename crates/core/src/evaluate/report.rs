@@ -9,9 +9,9 @@ use rerouter_records::evaluation::{
     ChangeRecord, CostRecord, CostSides, EvaluationRecord, ReasonCount, TargetShift, UnpricedTarget,
 };
 
-use super::cost::{Costs, PriceList, Unpriced};
+use super::cost::{Costs, Unpriced};
 use super::explain::Reason;
-use super::judge::{Judged, Skipped};
+use super::judge::{Judged, Question, Skipped};
 
 /// Most pairs of targets, and most targets, that a report lists separately.
 const EVALUATE_CHANGES: usize = 1_000;
@@ -30,8 +30,6 @@ const OTHERS: &str = "others";
 pub struct EvaluationReport {
     /// The plain counts.
     pub counts: EvaluationRecord,
-    /// Captures that had a target before.
-    pub routed_before: u64,
     /// Captures that match the filter but could not be read.
     pub unreadable: u64,
     skipped: BTreeMap<Skipped, u64>,
@@ -100,7 +98,7 @@ impl EvaluationReport {
         &mut self,
         head: &Head,
         judged: &Judged<'_>,
-        prices: &PriceList<'_>,
+        question: &Question<'_>,
         reasons: impl FnOnce() -> Vec<Reason>,
     ) {
         let (from, to) = (judged.from(), judged.to());
@@ -110,14 +108,13 @@ impl EvaluationReport {
         self.counts.rule_changed += u64::from(judged.rule_changed());
         self.counts.plan_changed += u64::from(judged.plan_changed());
         self.counts.unroutable += u64::from(from.is_some() && to.is_none());
-        self.routed_before += u64::from(from.is_some());
         self.counts.newly_routed += u64::from(judged.is_newly_routed());
         self.counts.unroutable_before += u64::from(from.is_none() && to.is_none());
         self.count_shift(&from, true);
         self.count_shift(&to, false);
         // What was refused used nothing: nobody knows what it would cost.
         let is_known = head.refused.is_none();
-        let costs = is_known.then(|| prices.costs(head, from.as_deref(), to.as_deref()));
+        let costs = is_known.then(|| question.costs(head, from.as_deref(), to.as_deref()));
         costs.iter().for_each(|costs| self.add_costs(head, costs));
         self.counts.changed += u64::from(judged.changed());
         if judged.changed() || judged.is_newly_routed() {
@@ -169,15 +166,6 @@ impl EvaluationReport {
         *(if before { &mut counts.0 } else { &mut counts.1 }) += 1;
     }
 
-    /// Changed captures as a share, from 0 to 1, of the captures with a target before.
-    pub fn changed_share(&self) -> f64 {
-        if self.counts.changed == 0 {
-            0.0
-        } else {
-            (self.counts.changed as f64 / self.routed_before as f64).min(1.0)
-        }
-    }
-
     /// Removes the ids of captures, for callers who may not read them.
     pub(crate) fn forget_examples(&mut self) {
         self.changes.values_mut().for_each(|change| change.examples.clear());
@@ -205,7 +193,7 @@ impl EvaluationReport {
             by_change: changes.into_iter().map(|(pair, change)| change.record(pair)).collect(),
             shift: shift.collect(),
             cost: self.cost_record(),
-            routed_before: Some(self.routed_before),
+            routed_before: Some(self.counts.routed()),
             skipped: skipped.collect(),
             unreadable: Some(self.unreadable).filter(|unreadable| *unreadable > 0),
             ..self.counts.clone()
@@ -293,10 +281,15 @@ mod tests {
 
     #[test]
     fn what_nobody_served_before_makes_no_share_smaller() {
-        let share = |evaluated, routed_before, changed| {
-            let counts = EvaluationRecord { evaluated, changed, ..EvaluationRecord::default() };
-            EvaluationReport { counts, routed_before, ..EvaluationReport::default() }
-                .changed_share()
+        let share = |evaluated, routed: u64, changed| {
+            let unroutable_before = evaluated - routed;
+            EvaluationRecord {
+                evaluated,
+                changed,
+                unroutable_before,
+                ..EvaluationRecord::default()
+            }
+            .changed_share()
         };
         assert_eq!(
             [share(100, 10, 5), share(10, 10, 5), share(100, 0, 3), share(100, 2, 3)],

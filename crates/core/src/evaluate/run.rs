@@ -13,10 +13,8 @@ use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::cost::PriceList;
-use super::explain;
 use super::judge::{HealthSource, Question, Skipped};
-use super::offline::{refused_of, text_of};
+use super::offline;
 use super::report::EvaluationReport;
 use crate::app::{App, Live};
 use crate::config::{self, Server};
@@ -261,31 +259,8 @@ impl EvaluationWorker {
             health,
         };
         let (archive, reader) = (&self.archive, RefCell::new(&mut self.reader));
-        let body = || {
-            let bodies = head
-                .not_replayable()
-                .is_none()
-                .then(|| archive.bodies(&head.id, location, &mut reader.borrow_mut()));
-            Some(bodies??.request)
-        };
-        let text = |part| text_of(head, body()?, part);
-        let refused = || refused_of(head, body()?);
-        match question.judge(head, recorded.as_deref(), &text, &refused) {
-            Err(skipped) => report.skip(skipped, head),
-            Ok(judged) => {
-                let prices =
-                    PriceList { candidate: question.candidate, baseline: question.baseline };
-                let before = question.baseline.or(recorded.as_deref());
-                report.add(head, &judged, &prices, || {
-                    let mut reasons = explain::explain(&judged, before, question.candidate);
-                    reasons
-                        .iter_mut()
-                        .filter(|_| !conditions)
-                        .for_each(|reason| reason.when = None);
-                    reasons
-                });
-            }
-        }
+        let body = || Some(archive.bodies(&head.id, location, &mut reader.borrow_mut())?.request);
+        offline::add(report, &question, head, recorded.as_deref(), &body, *conditions);
     }
 }
 

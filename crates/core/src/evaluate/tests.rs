@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::cost::PriceList;
 use super::explain;
 use super::judge::{HealthSource, Question};
 use super::report::EvaluationReport;
@@ -87,7 +86,6 @@ proptest! {
         let question = Question {
             candidate: &routing, baseline: None, health: &HealthSource::Recorded
         };
-        let prices = PriceList { candidate: &routing, baseline: None };
         let (mut report, random) = (EvaluationReport::default(), Random::seeded(1));
         let (mut changed, mut plans, mut rules) = (0, 0, 0);
         for (seed, prompt_tokens, alteration) in stored {
@@ -109,7 +107,7 @@ proptest! {
                 alteration
             );
             report.add(
-                &head, &judged, &prices, || explain::explain(&judged, Some(&routing), &routing)
+                &head, &judged, &question, || explain::explain(&judged, Some(&routing), &routing)
             );
         }
         let counts = &report.counts;
