@@ -33,7 +33,7 @@ pub(super) enum NoBound<'a> {
 pub(super) fn dearest<'a>(
     targets: &'a [Arc<Target>],
     prompt: &'a Prompt,
-) -> std::result::Result<Reserve, NoBound<'a>> {
+) -> Result<Reserve, NoBound<'a>> {
     let (mut least, mut most) = (0, 0);
     let bound = PromptBound::new(prompt.request.ceiling, &prompt.headers);
     let ceiling = bound.ceiling;
@@ -42,65 +42,43 @@ pub(super) fn dearest<'a>(
         let limit = default_limit(target, prompt).unwrap_or(assumed);
         let more = limit.saturating_sub(assumed);
         let (answers, unlimited) = (ceiling.answers.saturating_add(more), assumed + more);
-        let price = PriceBound::new(target, prompt, bound.tokens(target))?;
-        least = least.max(price.of_answer(answers.saturating_sub(unlimited))?);
-        most = most.max(price.of_answer(answers)?);
+        let cost_of = bound_at(target, prompt, bound.tokens(target))?;
+        least = least.max(cost_of(answers.saturating_sub(unlimited))?);
+        most = most.max(cost_of(answers)?);
     }
     Ok(Reserve::between(least, most))
 }
 
-/// What bounds the cost of a call at a target.
-struct PriceBound<'a> {
+/// The most that a call can cost at a target, by the tokens of its answer. `tokens`: those of its
+/// prompt.
+fn bound_at<'a>(
     target: &'a Target,
-    /// The cost of the prompt in millionths of a dollar.
-    prompt: f64,
-    /// Dollars per million tokens of the answer; `None` if unknown.
-    answer: Option<f64>,
-    factor: f64,
-    /// The cost of the request itself in dollars.
-    request: f64,
-}
-
-impl<'a> PriceBound<'a> {
-    fn new(
-        target: &'a Target,
-        prompt: &'a Prompt,
-        tokens: u64,
-    ) -> std::result::Result<Self, NoBound<'a>> {
-        let unpriced = || NoBound::Unpriced(target);
-        let prices = target.prices.as_ref().ok_or_else(unpriced)?;
-        let mut factor = 1.0;
-        let is_sent = !target.is_translated(prompt.endpoint);
-        for (member, mode) in prompt.request.modes.iter().filter(|_| is_sent) {
-            let known = if prices.is_free() { Some(1.0) } else { prices.factor(member, mode) };
-            let known = known.ok_or(NoBound::UnknownMode(target, member, mode))?;
-            // The provider may serve the request without the mode that makes it cheaper.
-            factor *= known.max(1.0);
-        }
-        let may_be = |kind: UsageKind| match kind {
-            UsageKind::CacheWrite1h => may_cache_for_an_hour(&prompt.body),
-            UsageKind::InputAudio => prompt.request.audio > 0 || prompt.request.ceiling.is_open,
-            _ => true,
-        };
-        let [input, answer] =
-            [UsageUnit::Prompt, UsageUnit::Answer].map(|unit| prices.dearest(tokens, unit, may_be));
-        Ok(PriceBound {
-            target,
-            prompt: tokens as f64 * input.ok_or_else(unpriced)?,
-            answer,
-            factor,
-            request: prices.of_request(tokens),
-        })
+    prompt: &'a Prompt,
+    tokens: u64,
+) -> Result<impl Fn(u64) -> Result<NanoUsd, NoBound<'a>>, NoBound<'a>> {
+    let unpriced = move || NoBound::Unpriced(target);
+    let prices = target.prices.as_ref().ok_or_else(unpriced)?;
+    let mut factor = 1.0;
+    let is_sent = !target.is_translated(prompt.endpoint);
+    for (member, mode) in prompt.request.modes.iter().filter(|_| is_sent) {
+        let known = if prices.is_free() { Some(1.0) } else { prices.factor(member, mode) };
+        let known = known.ok_or(NoBound::UnknownMode(target, member, mode))?;
+        // The provider may serve the request without the mode that makes it cheaper.
+        factor *= known.max(1.0);
     }
-
-    /// The cost with an answer of this many tokens.
-    fn of_answer(&self, tokens: u64) -> std::result::Result<NanoUsd, NoBound<'a>> {
-        let answer = match tokens {
-            0 => 0.0,
-            tokens => tokens as f64 * self.answer.ok_or(NoBound::Unpriced(self.target))?,
-        };
-        Ok(nano_usd((self.prompt + answer) * self.factor / 1e6 + self.request))
-    }
+    let may_be = |kind: UsageKind| match kind {
+        UsageKind::CacheWrite1h => may_cache_for_an_hour(&prompt.body),
+        UsageKind::InputAudio => prompt.request.audio > 0 || prompt.request.ceiling.is_open,
+        _ => true,
+    };
+    let [input, output] =
+        [UsageUnit::Prompt, UsageUnit::Answer].map(|unit| prices.dearest(tokens, unit, may_be));
+    let input = tokens as f64 * input.ok_or_else(unpriced)?;
+    let request = prices.of_request(tokens);
+    Ok(move |answer: u64| {
+        let output = if answer == 0 { 0.0 } else { output.ok_or_else(unpriced)? };
+        Ok(nano_usd((input + answer as f64 * output) * factor / 1e6 + request))
+    })
 }
 
 /// Whether the request may write to a cache for an hour. A text with escapes may say it too.
