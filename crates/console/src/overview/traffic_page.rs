@@ -51,7 +51,7 @@ fn choices(view: &View, is_admin: bool) -> Markup {
             ul.tabs {
                 @for range in Range::ALL {
                     @let to = View { range, ..view.clone() };
-                    li { (tab(&to, range.label(), range == view.range)) }
+                    li { (tab(&to, &format!("Last {}", range.as_str()), range == view.range)) }
                 }
             }
         }

@@ -9,37 +9,19 @@ use rerouter_base::url::encode;
 use rerouter_records::UsageOrder;
 use rerouter_records::usage::UsageRecord;
 
-/// A span of time up to now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Range {
-    Hour,
-    #[default]
-    Day,
-    Week,
-    Month,
+rerouter_base::words! {
+    /// A span of time up to now.
+    #[derive(Default)]
+    pub(super) enum Range {
+        Hour = "hour",
+        #[default]
+        Day = "day",
+        Week = "week",
+        Month = "month",
+    }
 }
 
 impl Range {
-    pub(super) const ALL: [Range; 4] = [Range::Hour, Range::Day, Range::Week, Range::Month];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Range::Hour => "hour",
-            Range::Day => "day",
-            Range::Week => "week",
-            Range::Month => "month",
-        }
-    }
-
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Range::Hour => "Last hour",
-            Range::Day => "Last day",
-            Range::Week => "Last week",
-            Range::Month => "Last month",
-        }
-    }
-
     /// The API's `interval` for a step of the charts.
     pub(super) fn interval(self) -> &'static str {
         match self {
@@ -77,32 +59,21 @@ impl Range {
     }
 }
 
-/// What traffic is grouped by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Dimension {
-    #[default]
-    Recipe,
-    Target,
-    Key,
-    User,
-    /// The label of keys that the view names.
-    Label,
+rerouter_base::words! {
+    /// What traffic is grouped by.
+    #[derive(Default)]
+    pub(super) enum Dimension {
+        #[default]
+        Recipe = "recipe",
+        Target = "target",
+        Key = "key",
+        User = "user",
+        /// The label of keys that the view names.
+        Label = "label",
+    }
 }
 
 impl Dimension {
-    pub(super) const ALL: [Dimension; 5] =
-        [Dimension::Recipe, Dimension::Target, Dimension::Key, Dimension::User, Dimension::Label];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Dimension::Recipe => "recipe",
-            Dimension::Target => "target",
-            Dimension::Key => "key",
-            Dimension::User => "user",
-            Dimension::Label => "label",
-        }
-    }
-
     /// Whether traffic can be filtered by it.
     pub(super) fn has_filter(self) -> bool {
         self != Dimension::Label
@@ -180,11 +151,11 @@ impl View {
             Some((dimension, call.query(dimension.as_str()).filter(|value| !value.is_empty())?))
         });
         Ok(View {
-            range: word(call, "range", &Range::ALL, Range::as_str)?.unwrap_or_default(),
-            by: word(call, "by", &Dimension::ALL, Dimension::as_str)?.unwrap_or_default(),
+            range: word(call, "range", Range::parse)?.unwrap_or_default(),
+            by: word(call, "by", Dimension::parse)?.unwrap_or_default(),
             label: call.query("label").unwrap_or_default(),
-            order: word(call, "order", &UsageOrder::ALL, UsageOrder::as_str)?,
-            all: word(call, "rows", &["all"], |all| all)?.is_some(),
+            order: word(call, "order", UsageOrder::parse)?,
+            all: word(call, "rows", |word| (word == "all").then_some(()))?.is_some(),
             only,
         })
     }
@@ -232,15 +203,13 @@ impl View {
     }
 }
 
-fn word<T: Copy>(
+fn word<T>(
     call: &PageCall<'_>,
     name: &str,
-    all: &[T],
-    as_str: fn(T) -> &'static str,
+    parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>> {
     let Some(text) = call.query(name) else { return Ok(None) };
-    let found = all.iter().copied().find(|one| as_str(*one) == text);
-    found.map(Some).ok_or_else(|| Error::invalid(name, format!("Unknown {name}.")))
+    parse(&text).map(Some).ok_or_else(|| Error::invalid(name, format!("Unknown {name}.")))
 }
 
 #[cfg(test)]
