@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::feature::Feature;
+use super::neutral::json_text::{JsonPresence, JsonText, Shape};
 use super::neutral::request::UsedFeatures;
 use super::neutral::size;
 
@@ -27,42 +27,56 @@ pub(super) fn note(table: Table, name: &str) {
     NOTED.with_borrow_mut(|(path, uses)| uses.add(feature, path.clone(), name.to_owned()));
 }
 
-/// Reads the value of a member. What its objects note has the member in the path.
-pub(super) fn within<T>(member: &str, read: impl FnOnce() -> T) -> T {
+/// Reads the value of a member, whose name is the error. What its objects note has the member in
+/// the path.
+pub(super) fn read_field<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
+    member: &'static str,
+    map: &mut A,
+) -> Result<T, A::Error> {
     let outer = NOTED.with_borrow_mut(|(path, _)| {
         let outer = path.len();
         path.push_str(member);
         path.push('.');
         outer
     });
-    let value = read();
+    let value = map.next_value();
     NOTED.with_borrow_mut(|(path, _)| path.truncate(outer));
-    value
+    value.map_err(|_| Error::custom(member))
 }
 
-/// A member's name; borrowed, unless it has escapes.
-pub(super) struct WireName<'a>(pub(super) Cow<'a, str>);
+/// An object whose known members have fields.
+pub(super) trait Fields<'de>: Default {
+    /// Reads the value of a member into its field. `false` if there is none.
+    fn read<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error>;
 
-impl<'de> Deserialize<'de> for WireName<'de> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-        impl<'de> Visitor<'de> for NameVisitor {
-            type Value = WireName<'de>;
+    /// Notes a member without a field.
+    fn note(&mut self, name: Cow<'de, str>);
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
+/// Reads an object. Of repeated members the last wins. Members without a field are noted, unless
+/// their value is `null`, `false` or empty.
+pub(super) fn read_object<'de, T: Fields<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    struct ObjectVisitor<T>(PhantomData<T>);
+    impl<'de, T: Fields<'de>> Visitor<'de> for ObjectVisitor<T> {
+        type Value = T;
 
-            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<WireName<'de>, E> {
-                Ok(WireName(Cow::Borrowed(name)))
-            }
-
-            fn visit_str<E>(self, name: &str) -> Result<WireName<'de>, E> {
-                Ok(WireName(Cow::Owned(name.to_owned())))
-            }
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
         }
-        from.deserialize_str(NameVisitor)
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+            let mut read = T::default();
+            while let Some(JsonText(name)) = map.next_key()? {
+                if !read.read(&name, &mut map)? && map.next_value::<JsonPresence>()?.0 {
+                    read.note(name);
+                }
+            }
+            Ok(read)
+        }
     }
+    from.deserialize_map(ObjectVisitor(PhantomData))
 }
 
 /// A request body with a wrong shape. The text names the member and its line and column.
@@ -94,8 +108,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(
 }
 
 /// Declares a struct for an object, with fields `name: type` or `name: type = "member"`. Each field
-/// is an `Option`, and `null` counts as absent. Of repeated members the last wins. Names of other
-/// members are noted, unless their value is `null`, `false` or empty.
+/// is an `Option`, and `null` counts as absent. See [`read_object`] for the rest.
 macro_rules! wire_object {
     ($(#[$meta:meta])* $name:ident, $table:expr, {
         $($field:ident: $type:ty $(= $member:literal)?,)*
@@ -106,38 +119,30 @@ macro_rules! wire_object {
             $(pub(super) $field: Option<$type>,)*
         }
 
+        impl<'de> $crate::members::Fields<'de> for $name {
+            fn read<A: serde::de::MapAccess<'de>>(
+                &mut self,
+                name: &str,
+                map: &mut A,
+            ) -> Result<bool, A::Error> {
+                match name {
+                    $(wire_object!(@ $field $($member)?) => {
+                        let member = wire_object!(@ $field $($member)?);
+                        self.$field = $crate::members::read_field(member, map)?;
+                    })*
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+
+            fn note(&mut self, name: std::borrow::Cow<'de, str>) {
+                $crate::members::note($table, &name);
+            }
+        }
+
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                struct Reader;
-                impl<'de> serde::de::Visitor<'de> for Reader {
-                    type Value = $name;
-
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str("an object")
-                    }
-
-                    fn visit_map<A: serde::de::MapAccess<'de>>(
-                        self,
-                        mut map: A,
-                    ) -> Result<$name, A::Error> {
-                        let mut read = $name::default();
-                        while let Some($crate::members::WireName(name)) = map.next_key()? {
-                            $(if name == wire_object!(@ $field $($member)?) {
-                                let member = wire_object!(@ $field $($member)?);
-                                let value = $crate::members::within(member, || map.next_value());
-                                let fail = |_| serde::de::Error::custom(member);
-                                read.$field = value.map_err(fail)?;
-                                continue;
-                            })*
-                            let value: $crate::neutral::json_text::JsonPresence = map.next_value()?;
-                            if value.0 {
-                                $crate::members::note($table, &name);
-                            }
-                        }
-                        Ok(read)
-                    }
-                }
-                from.deserialize_map(Reader)
+                $crate::members::read_object(from)
             }
         }
     };
@@ -149,9 +154,8 @@ pub(super) use wire_object;
 
 /// Declares a struct for an object of an answer, with fields `name: type` or `name: type =
 /// "member"`, whose types read any value: `; JsonObject` and `; JsonList` make an `Option` of an
-/// object and of a list do so. Of repeated members the last wins. Names of other members
-/// go to `others`, unless they say nothing that a client asks for (the list before the fields) or
-/// their value is `null`, `false` or empty.
+/// object and of a list do so. Names of members without a field go to `others`, unless they say
+/// nothing that a client asks for (the list before the fields). See [`read_object`] for the rest.
 macro_rules! answer_object {
     ($(#[$meta:meta])* $name:ident, [$($silent:literal),* $(,)?], {
         $($field:ident: $type:ty $(= $member:literal)? $(; $shape:ident)?,)*
@@ -163,36 +167,32 @@ macro_rules! answer_object {
             pub(super) others: Vec<std::borrow::Cow<'a, str>>,
         }
 
+        impl<'de: 'a, 'a> $crate::members::Fields<'de> for $name<'a> {
+            fn read<A: serde::de::MapAccess<'de>>(
+                &mut self,
+                name: &str,
+                map: &mut A,
+            ) -> Result<bool, A::Error> {
+                match name {
+                    $($crate::members::wire_object!(@ $field $($member)?) => {
+                        self.$field = answer_object!(= map, $($shape)?);
+                    })*
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+
+            fn note(&mut self, name: std::borrow::Cow<'de, str>) {
+                let silent: &[&str] = &[$($silent),*];
+                if !silent.contains(&&*name) {
+                    self.others.push(name);
+                }
+            }
+        }
+
         impl<'de: 'a, 'a> serde::Deserialize<'de> for $name<'a> {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                struct Reader<'a>(std::marker::PhantomData<&'a ()>);
-                impl<'de: 'a, 'a> serde::de::Visitor<'de> for Reader<'a> {
-                    type Value = $name<'a>;
-
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str("an object")
-                    }
-
-                    fn visit_map<A: serde::de::MapAccess<'de>>(
-                        self,
-                        mut map: A,
-                    ) -> Result<$name<'a>, A::Error> {
-                        let mut read = $name::default();
-                        while let Some($crate::members::WireName(name)) = map.next_key()? {
-                            $(if name == $crate::members::wire_object!(@ $field $($member)?) {
-                                read.$field = answer_object!(= map, $($shape)?);
-                                continue;
-                            })*
-                            let value: $crate::neutral::json_text::JsonPresence = map.next_value()?;
-                            let silent: &[&str] = &[$($silent),*];
-                            if value.0 && !silent.contains(&&*name) {
-                                read.others.push(name);
-                            }
-                        }
-                        Ok(read)
-                    }
-                }
-                from.deserialize_map(Reader(std::marker::PhantomData))
+                $crate::members::read_object(from)
             }
         }
     };
@@ -236,32 +236,12 @@ pub(super) enum Content<P> {
 
 impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct ContentVisitor<P>(PhantomData<P>);
-        impl<'de, P: Deserialize<'de>> Visitor<'de> for ContentVisitor<P> {
-            type Value = Content<P>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Content<P>, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Content::Other)
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Content<P>, E> {
-                Ok(Content::Text(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content<P>, A::Error> {
-                let mut parts = Vec::new();
-                while let Some(part) = list.next_element()? {
-                    parts.push(part);
-                }
-                Ok(Content::Parts(parts))
-            }
+        match Shape::<IgnoredAny, Vec<P>>::deserialize(from)? {
+            Shape::Text(text) => Ok(Content::Text(text.into_owned())),
+            Shape::List(parts) => Ok(Content::Parts(parts)),
+            Shape::Object(_) => Ok(Content::Other),
+            Shape::Nothing => Err(Error::custom("no text and no list")),
         }
-        from.deserialize_any(ContentVisitor(PhantomData))
     }
 }
 
@@ -273,22 +253,10 @@ pub(super) enum WordOr<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct WordVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for WordVisitor<T> {
-            type Value = WordOr<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a word or an object")
-            }
-
-            fn visit_str<E>(self, word: &str) -> Result<WordOr<T>, E> {
-                Ok(WordOr::Word(word.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WordOr<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(WordOr::Object)
-            }
+        match Shape::<T, IgnoredAny>::deserialize(from)? {
+            Shape::Text(word) => Ok(WordOr::Word(word.into_owned())),
+            Shape::Object(object) => Ok(WordOr::Object(object)),
+            Shape::List(_) | Shape::Nothing => Err(Error::custom("no word and no object")),
         }
-        from.deserialize_any(WordVisitor(PhantomData))
     }
 }

@@ -15,7 +15,7 @@ use crate::neutral::event::{
     Choices, Each, Lost, PartKind, ReadEvents, StreamEvent, Unreadable, drop_if, tell_unknown,
 };
 use crate::neutral::failure;
-use crate::neutral::json_text::{JsonText, TextOrList};
+use crate::neutral::json_text::{JsonList, JsonText, TextOrList};
 use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal::Seal;
@@ -172,11 +172,11 @@ impl ChatStreamReader {
             }),
         }
         match &delta.content {
-            TextOrList::Nothing => {}
             TextOrList::Text(text) => self.text(ChatPart::Text, PartKind::Text, text, each),
-            TextOrList::List(pieces) => {
-                pieces.iter().for_each(|piece| self.piece(piece, each));
+            TextOrList::List(JsonList(pieces)) => {
+                pieces.iter().flatten().for_each(|piece| self.piece(piece, each));
             }
+            _ => {}
         }
         self.text(ChatPart::Refusal, PartKind::Refusal, &delta.refusal, each);
         for annotation in delta.annotations.iter().flatten() {
@@ -225,16 +225,16 @@ impl ChatStreamReader {
 
     fn piece(&mut self, piece: &ContentPiece<'_>, each: Each<'_>) {
         match &piece.thinking {
-            TextOrList::Nothing => {}
             TextOrList::Text(text) => {
                 self.text(ChatPart::Thinking, PartKind::Thinking, text, each);
             }
-            TextOrList::List(pieces) => {
-                for thought in pieces {
+            TextOrList::List(JsonList(pieces)) => {
+                for thought in pieces.iter().flatten() {
                     self.text(ChatPart::Thinking, PartKind::Thinking, &thought.text, each);
                     tell_unknown("choices.message.content.thinking.", &thought.others, each);
                 }
             }
+            _ => {}
         }
         self.text(ChatPart::Text, PartKind::Text, &piece.text, each);
         self.text(ChatPart::Refusal, PartKind::Refusal, &piece.refusal, each);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -25,154 +25,96 @@ impl Deref for JsonText<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = TextOrList::<IgnoredAny>::deserialize(deserializer)?;
-        Ok(match read {
-            TextOrList::Text(text) => text,
+        Ok(match Shape::<IgnoredAny, IgnoredAny>::deserialize(deserializer)? {
+            Shape::Text(text) => JsonText(text),
             _ => JsonText::default(),
         })
     }
 }
 
-/// A string or a list, such as the content of a message; `Nothing` if the value has another type.
+/// A value of any type. An object is read as `O`, and a list as `L`.
 #[derive(Debug, Default)]
-pub enum TextOrList<'a, T> {
+pub enum Shape<'a, O, L> {
+    /// A number, a boolean or null.
     #[default]
     Nothing,
-    Text(JsonText<'a>),
-    List(Vec<T>),
+    Text(Cow<'a, str>),
+    Object(O),
+    List(L),
 }
 
+struct ShapeVisitor<S>(PhantomData<S>);
+
 /// Reads a value that is neither a string, an object nor a list.
-macro_rules! or_nothing {
-    ($nothing:expr) => {
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok($nothing)
-        }
-
-        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-            Ok($nothing)
-        }
-
-        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-            Ok($nothing)
-        }
-
-        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-            Ok($nothing)
-        }
-
-        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            Ok($nothing)
-        }
+macro_rules! nothing {
+    ($($visit:ident $type:ty)*) => {
+        $(fn $visit<E>(self, _: $type) -> Result<Self::Value, E> {
+            Ok(Shape::Nothing)
+        })*
     };
 }
 
-/// An object; `None` if the value has another type.
-pub struct JsonObject<T>(pub Option<T>);
-
-/// The objects of a list; `None` if the value has another type.
-pub struct JsonList<T>(pub Option<Vec<T>>);
-
-struct ShapeVisitor<V>(PhantomData<V>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ShapeVisitor<JsonObject<T>> {
-    type Value = JsonObject<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(|object| JsonObject(Some(object)))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(JsonObject(None))
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(JsonObject(None))
-    }
-
-    or_nothing!(JsonObject(None));
-}
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ShapeVisitor<JsonList<T>> {
-    type Value = JsonList<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(JsonList(None))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(JsonObject(item)) = list.next_element()? {
-            items.extend(item);
-        }
-        Ok(JsonList(Some(items)))
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(JsonList(None))
-    }
-
-    or_nothing!(JsonList(None));
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ShapeVisitor::<Self>(PhantomData))
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonList<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ShapeVisitor::<Self>(PhantomData))
-    }
-}
-
-struct TextOrListVisitor<'a, T>(PhantomData<(&'a (), T)>);
-
-impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for TextOrListVisitor<'a, T> {
-    type Value = TextOrList<'a, T>;
+impl<'de: 'a, 'a, O: Deserialize<'de>, L: Deserialize<'de>> Visitor<'de>
+    for ShapeVisitor<Shape<'a, O, L>>
+{
+    type Value = Shape<'a, O, L>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(TextOrList::Text(JsonText(Cow::Borrowed(text))))
+        Ok(Shape::Text(Cow::Borrowed(text)))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(TextOrList::Text(JsonText(Cow::Owned(text.to_owned()))))
+        Ok(Shape::Text(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(JsonObject(item)) = list.next_element()? {
-            items.extend(item);
-        }
-        Ok(TextOrList::List(items))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        O::deserialize(MapAccessDeserializer::new(map)).map(Shape::Object)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(TextOrList::Nothing)
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+        L::deserialize(SeqAccessDeserializer::new(list)).map(Shape::List)
     }
 
-    or_nothing!(TextOrList::Nothing);
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Shape::Nothing)
+    }
+
+    nothing!(visit_bool bool visit_i64 i64 visit_u64 u64 visit_f64 f64);
 }
 
-impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
+impl<'de: 'a, 'a, O: Deserialize<'de>, L: Deserialize<'de>> Deserialize<'de> for Shape<'a, O, L> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrListVisitor(PhantomData))
+        deserializer.deserialize_any(ShapeVisitor::<Self>(PhantomData))
+    }
+}
+
+/// A string or a list, such as the content of a message.
+pub type TextOrList<'a, T> = Shape<'a, IgnoredAny, JsonList<T>>;
+
+/// An object; `None` if the value has another type.
+pub struct JsonObject<T>(pub Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = Shape::<T, IgnoredAny>::deserialize(deserializer)?;
+        Ok(JsonObject(if let Shape::Object(object) = read { Some(object) } else { None }))
+    }
+}
+
+/// The objects of a list; `None` if the value has another type.
+#[derive(Debug)]
+pub struct JsonList<T>(pub Option<Vec<T>>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = Shape::<IgnoredAny, Vec<JsonObject<T>>>::deserialize(deserializer)?;
+        let Shape::List(items) = read else { return Ok(JsonList(None)) };
+        // The items stay where they are.
+        Ok(JsonList(Some(items.into_iter().filter_map(|JsonObject(item)| item).collect())))
     }
 }
 
