@@ -1,9 +1,8 @@
 //! Writes JSON member by member. Raw values keep their text.
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 
-use super::neutral::json_text::push_text;
+use super::neutral::json_text::{push_text, put_arguments, write_value};
 
 /// Writes a JSON object and returns its bytes.
 pub(super) fn object(write: impl FnOnce(&mut Members<'_>)) -> Vec<u8> {
@@ -24,15 +23,6 @@ fn in_array(out: &mut Vec<u8>, write: impl FnOnce(&mut Items<'_>)) {
     out.push(b']');
 }
 
-/// Appends a value. The writers pass texts, numbers and raw values, which cannot fail.
-fn push(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
-    let before = out.len();
-    if serde_json::to_writer(&mut *out, value).is_err() {
-        out.truncate(before);
-        out.extend_from_slice(b"null");
-    }
-}
-
 /// The members of an object that is being written.
 pub(super) struct Members<'a> {
     out: &'a mut Vec<u8>,
@@ -44,13 +34,13 @@ impl Members<'_> {
         if !std::mem::take(&mut self.is_first) {
             self.out.push(b',');
         }
-        push(self.out, name);
+        write_value(name, self.out);
         self.out.push(b':');
     }
 
     pub(super) fn value(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
         self.name(name);
-        push(self.out, value);
+        write_value(value, self.out);
     }
 
     /// Writes a member with a text value, by a writer that is fast for long texts.
@@ -76,18 +66,10 @@ impl Members<'_> {
         in_array(self.out, write);
     }
 
-    /// Writes a tool call's arguments as an object. A text that is no JSON object becomes its
-    /// member `arguments`.
+    /// Writes a tool call's arguments as an object.
     pub(super) fn arguments(&mut self, name: &str, arguments: &str) {
-        let object = Some(arguments.trim()).filter(|text| text.starts_with('{'));
-        match object.and_then(|text| serde_json::from_str::<&RawValue>(text).ok()) {
-            Some(object) => self.value(name, object),
-            None => self.object(name, |object| {
-                if !arguments.trim().is_empty() {
-                    object.value("arguments", arguments);
-                }
-            }),
-        }
+        self.name(name);
+        put_arguments(arguments, self.out);
     }
 }
 

@@ -9,6 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor
 
 use super::feature::Feature;
 use super::neutral::json_text::{JsonPresence, JsonText, Shape};
+use super::neutral::part::Part;
 use super::neutral::request::UsedFeatures;
 use super::neutral::size;
 
@@ -241,6 +242,25 @@ impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
             Shape::List(parts) => Ok(Content::Parts(parts)),
             Shape::Object(_) => Ok(Content::Other),
             Shape::Nothing => Err(Error::custom("no text and no list")),
+        }
+    }
+}
+
+/// The parts that `read` makes of content at this path.
+pub(super) fn read_parts<P>(
+    content: Option<Content<P>>,
+    path: &'static str,
+    uses: &mut UsedFeatures,
+    read: fn(P, &'static str, &mut UsedFeatures) -> Option<Part>,
+) -> Vec<Part> {
+    match content {
+        Some(Content::Text(text)) => vec![Part::Text(text)],
+        Some(Content::Parts(parts)) => {
+            parts.into_iter().filter_map(|part| read(part, path, uses)).collect()
+        }
+        content => {
+            uses.add_if(content.is_some(), Feature::OtherContent, path, "content");
+            Vec::new()
         }
     }
 }

@@ -7,7 +7,7 @@ use super::feature::{Fate, Feature};
 pub use super::members::MalformedRequest;
 use super::members::printable;
 use super::neutral::part::Part;
-use super::neutral::request::Request;
+use super::neutral::request::{Request, Use};
 use super::{Dialect, messages};
 use rerouter_base::error::{Error, Kind};
 
@@ -69,15 +69,12 @@ fn write_as(
     if let Some(refused) = refused(request, target) {
         return Err(refused);
     }
-    let mut dropped = Vec::new();
-    let keeps_thinking = keeps_thinking(request, target);
-    for used in request.uses.iter() {
-        match used.feature.fate(target) {
-            Fate::Dropped if used.feature == Feature::Thinking && keeps_thinking => {}
-            Fate::Dropped => dropped.push(used.member()),
-            Fate::Carried | Fate::Refused => {}
-        }
-    }
+    let kept = keeps_thinking(request, target).then_some(Feature::Thinking);
+    let lost = request
+        .uses
+        .iter()
+        .filter(|used| used.feature.fate(target) == Fate::Dropped && Some(used.feature) != kept);
+    let mut dropped: Vec<String> = lost.map(Use::member).collect();
     let limits_user = matches!(target, Dialect::Chat | Dialect::Responses);
     if limits_user && request.user.is_some() && request.short_user().is_none() {
         dropped.push("user".to_owned());

@@ -31,6 +31,8 @@ enum ChatPart {
     Call(usize),
 }
 
+const TEXTS: [ChatPart; 3] = [ChatPart::Thinking, ChatPart::Text, ChatPart::Refusal];
+
 /// The state of a tool call.
 #[derive(Debug, Default)]
 struct ToolCallProgress {
@@ -62,7 +64,7 @@ impl ReadEvents for ChatStreamReader {
                 // Some providers name no reason, but count the whole answer.
                 each(StreamEvent::Stop(StopReason::End));
             }
-            self.done(each);
+            self.parts.finish(each);
             return Ok(());
         }
         let chunk: CompletionChunk<'_> = serde_json::from_str(data).map_err(|_| Unreadable)?;
@@ -76,7 +78,7 @@ impl ReadEvents for ChatStreamReader {
 
     fn end(&mut self, each: Each<'_>) {
         if self.stopped {
-            self.done(each);
+            self.parts.finish(each);
         }
     }
 
@@ -94,16 +96,11 @@ pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
         // The document is complete, so the answer is too. Clients need a stop reason.
         each(StreamEvent::Stop(StopReason::End));
     }
-    reader.done(each);
+    reader.parts.finish(each);
     Ok(())
 }
 
 impl ChatStreamReader {
-    fn done(&mut self, each: Each<'_>) {
-        self.parts.end_all(each);
-        each(StreamEvent::End);
-    }
-
     fn take(&mut self, chunk: &CompletionChunk<'_>, whole: bool, each: Each<'_>) {
         let error = chunk.error.filter(|error| error.get() != "null");
         if !self.started && error.is_none() {
@@ -112,15 +109,11 @@ impl ChatStreamReader {
             let created = chunk.created.0.unwrap_or(0);
             each(StreamEvent::Start { id, model, created, usage: None });
         }
-        let mut choices = Choices::default();
-        for choice in chunk.choices.iter().flatten() {
-            let delta = choice.said(whole);
-            let bytes = delta.map_or(0, CompletionDelta::bytes);
-            choices.add(choice.index.0.unwrap_or(0), !choice.finish_reason.is_empty(), bytes);
-        }
-        if choices != Choices::default() {
-            each(StreamEvent::Choices(choices));
-        }
+        let told = chunk.choices.iter().flatten().map(|choice| {
+            let bytes = choice.said(whole).map_or(0, CompletionDelta::bytes);
+            (choice.index, &*choice.finish_reason, bytes)
+        });
+        let choices = Choices::tell(told, each);
         for choice in chunk.choices.iter().flatten() {
             if choice.index.0.unwrap_or(0) == 0 {
                 self.choice(choice, whole, each);
@@ -246,16 +239,8 @@ impl ChatStreamReader {
         if text.is_empty() {
             return;
         }
-        self.end_texts(Some(key), each);
+        self.parts.end_but(&TEXTS, Some(key), each);
         self.parts.text(key, part, text, each);
-    }
-
-    fn end_texts(&mut self, but: Option<ChatPart>, each: Each<'_>) {
-        for key in [ChatPart::Thinking, ChatPart::Text, ChatPart::Refusal] {
-            if Some(key) != but {
-                self.parts.end(key, each);
-            }
-        }
     }
 
     fn function(
@@ -308,7 +293,7 @@ impl ChatStreamReader {
             PartKind::TextCall { .. } => PartKind::TextCall { id: &id, name },
             _ => PartKind::ToolCall { id: &id, name },
         };
-        self.end_texts(None, each);
+        self.parts.end_but(&TEXTS, None, each);
         self.parts.start(key, kind, each);
         self.parts.arguments(key, &early, each);
     }

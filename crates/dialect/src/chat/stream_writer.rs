@@ -19,7 +19,7 @@ enum WrittenPart {
     TextCall(u64),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ChatStreamWriter {
     include_usage: bool,
     /// The members at the beginning of each chunk.
@@ -38,19 +38,7 @@ pub(crate) struct ChatStreamWriter {
 
 impl ChatStreamWriter {
     pub(crate) fn new(include_usage: bool) -> Self {
-        ChatStreamWriter {
-            include_usage,
-            head: String::new(),
-            parts: Vec::new(),
-            calls: 0,
-            refused: false,
-            stop: StopReason::Unfinished,
-            usage: None,
-            chars: 0,
-            starts: Vec::new(),
-            seals: 0,
-            cited: 0,
-        }
+        ChatStreamWriter { include_usage, ..ChatStreamWriter::default() }
     }
 }
 

@@ -74,6 +74,8 @@ enum GeminiPartKey {
     Call,
 }
 
+const TEXTS: [GeminiPartKey; 2] = [GeminiPartKey::Thinking, GeminiPartKey::Text];
+
 #[derive(Debug, Default)]
 pub(crate) struct GeminiStreamReader {
     started: bool,
@@ -91,14 +93,9 @@ impl ReadEvents for GeminiStreamReader {
             let (id, model) = (&chunk.id, &chunk.model);
             each(StreamEvent::Start { id, model, created: 0, usage: None });
         }
-        let mut choices = Choices::default();
-        for candidate in chunk.candidates.iter().flatten() {
-            let has_ended = !candidate.finish_reason.is_empty();
-            choices.add(candidate.index.0.unwrap_or(0), has_ended, candidate.bytes());
-        }
-        if choices != Choices::default() {
-            each(StreamEvent::Choices(choices));
-        }
+        let told = chunk.candidates.iter().flatten();
+        let told = told.map(|one| (one.index, &*one.finish_reason, one.bytes()));
+        let choices = Choices::tell(told, each);
         for candidate in chunk.candidates.iter().flatten() {
             if candidate.index.0.unwrap_or(0) == 0 {
                 self.candidate(candidate, each);
@@ -121,7 +118,7 @@ impl ReadEvents for GeminiStreamReader {
 
     fn end(&mut self, each: Each<'_>) {
         if self.stopped {
-            self.done(each);
+            self.parts.finish(each);
         }
     }
 }
@@ -134,16 +131,11 @@ pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
         // The document is complete, so the answer is too. Clients need a stop reason.
         each(StreamEvent::Stop(StopReason::End));
     }
-    reader.done(each);
+    reader.parts.finish(each);
     Ok(())
 }
 
 impl GeminiStreamReader {
-    fn done(&mut self, each: Each<'_>) {
-        self.parts.end_all(each);
-        each(StreamEvent::End);
-    }
-
     /// Reads why the prompt was blocked. That is a refusal.
     fn feedback(&mut self, feedback: &GeminiPromptFeedback<'_>, each: Each<'_>) {
         tell_unknown("promptFeedback.", &feedback.others, each);
@@ -217,7 +209,7 @@ impl GeminiStreamReader {
         tell_unknown("candidates.content.parts.", &part.others, each);
         if let Some(call) = &part.call {
             tell_unknown("candidates.content.parts.functionCall.", &call.others, each);
-            self.end_texts(None, each);
+            self.parts.end_but(&TEXTS, None, each);
             // The signature has to go back with the call, so it becomes an empty thinking part
             // before the call.
             self.sign(&part.signature, each);
@@ -234,7 +226,7 @@ impl GeminiStreamReader {
             (GeminiPartKey::Text, PartKind::Text)
         };
         if !part.text.is_empty() {
-            self.end_texts(Some(key), each);
+            self.parts.end_but(&TEXTS, Some(key), each);
             self.parts.text(key, kind, &part.text, each);
         }
         if part.thought.0 {
@@ -253,14 +245,6 @@ impl GeminiStreamReader {
             let value = json!({ "signature": signature });
             let seal = Seal { dialect: seal::GEMINI, value };
             self.parts.seal(GeminiPartKey::Thinking, seal, each);
-        }
-    }
-
-    fn end_texts(&mut self, but: Option<GeminiPartKey>, each: Each<'_>) {
-        for key in [GeminiPartKey::Thinking, GeminiPartKey::Text] {
-            if Some(key) != but {
-                self.parts.end(key, each);
-            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::neutral::answer::{Answer, Citation, StopReason, TokenCounts};
 use crate::neutral::ids;
-use crate::neutral::json_text::{Quoted, is_object, put};
+use crate::neutral::json_text::{Quoted, put, put_arguments};
 use crate::neutral::part::{Part, Thinking, ToolCall};
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
@@ -57,7 +57,7 @@ fn write_block(part: &Part, cited: &[&Citation], before: &str, out: &mut Vec<u8>
         | Part::TextCall(ToolCall { id, name, arguments }) => {
             put!(out, before, "{\"type\":\"tool_use\",\"id\":", Quoted(id), ",\"name\":");
             put!(out, Quoted(name), ",\"input\":");
-            write_input(arguments, out);
+            put_arguments(arguments, out);
             put!(out, "}");
         }
         _ => return false,
@@ -70,18 +70,6 @@ pub(super) fn write_citation(citation: &Citation, out: &mut Vec<u8>) {
     put!(out, "{\"type\":\"web_search_result_location\",\"url\":", Quoted(&citation.url));
     put!(out, ",\"title\":", Quoted(&citation.title), ",\"cited_text\":");
     put!(out, Quoted(&citation.quote), ",\"encrypted_index\":\"\"}");
-}
-
-/// Writes the arguments as an object. A text that is no object becomes its member `arguments`, as
-/// in requests.
-fn write_input(arguments: &str, out: &mut Vec<u8>) {
-    if arguments.trim_ascii().is_empty() {
-        put!(out, "{}");
-    } else if is_object(arguments) {
-        put!(out, arguments);
-    } else {
-        put!(out, "{\"arguments\":", Quoted(arguments), "}");
-    }
 }
 
 /// The values of `stop_reason` and `stop_sequence`.

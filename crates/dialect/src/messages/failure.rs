@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::neutral::answer::{Failure, FailureKind};
+use super::errors::error_type;
+use crate::neutral::answer::Failure;
 use crate::neutral::failure::TOO_LONG_CODE;
 use crate::neutral::json_text::{Quoted, put};
 
@@ -11,24 +12,13 @@ const TOO_LONG: &str = "prompt is too long";
 
 /// Writes the error object of an answer or of a stream's `error` event.
 pub fn write(failure: &Failure, out: &mut Vec<u8>) {
-    let kind = match failure.kind {
-        FailureKind::InvalidRequest => "invalid_request_error",
-        FailureKind::Authentication => "authentication_error",
-        FailureKind::Billing => "billing_error",
-        FailureKind::Permission => "permission_error",
-        FailureKind::NotFound => "not_found_error",
-        FailureKind::TooLarge => "request_too_large",
-        FailureKind::RateLimit => "rate_limit_error",
-        FailureKind::Overloaded => "overloaded_error",
-        FailureKind::Timeout => "timeout_error",
-        FailureKind::Internal => "api_error",
-    };
     let unsaid = failure.code.as_deref() == Some(TOO_LONG_CODE);
     let message = if unsaid && !failure.message.contains(TOO_LONG) {
         Cow::Owned(format!("{TOO_LONG}: {}", failure.message))
     } else {
         Cow::Borrowed(&*failure.message)
     };
+    let kind = error_type(failure.kind as u16);
     put!(out, "{\"type\":\"error\",\"error\":{\"type\":", Quoted(kind), ",\"message\":");
     put!(out, Quoted(&message), "}}");
 }

@@ -7,7 +7,9 @@ use serde_json::{Number, json};
 use super::tool_reader::{Choice, McpServerMember, ToolMember};
 use super::tool_reader::{read_choice, read_mcp_server, read_tool};
 use crate::feature::Feature;
-use crate::members::{Content, MalformedRequest, Table, WordOr, read as parse, wire_object};
+use crate::members::{
+    Content, MalformedRequest, Table, WordOr, read as parse, read_parts, wire_object,
+};
 use crate::neutral::part::{Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult};
 use crate::neutral::request::{
     Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
@@ -87,8 +89,8 @@ wire_object!(Format, &[], { kind: String = "type", schema: Box<RawValue>, });
 pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     let (mut body, uses): (Body, _) = parse(body)?;
     let mut request = Request { uses, ..Request::default() };
-    if let Some(system) = body.system.take() {
-        let parts = read_content(system, "system.", &mut request.uses);
+    if body.system.is_some() {
+        let parts = read_parts(body.system.take(), "system.", &mut request.uses, read_block);
         request.instruct(texts(parts), "", "system");
     }
     for message in body.messages.take().unwrap_or_default() {
@@ -182,7 +184,7 @@ fn texts_of(
     path: &'static str,
     uses: &mut UsedFeatures,
 ) -> Vec<String> {
-    let parts = content.map_or_else(Vec::new, |content| read_content(content, path, uses));
+    let parts = read_parts(content, path, uses, read_block);
     let has_others = parts.iter().any(|part| part.text().is_none());
     uses.add_if(has_others, Feature::OtherContent, path, "content");
     texts(parts)
@@ -192,19 +194,6 @@ fn texts(parts: Vec<Part>) -> Vec<String> {
     parts.into_iter().filter_map(Part::into_text).collect()
 }
 
-fn read_content(content: Content<Block>, path: &'static str, uses: &mut UsedFeatures) -> Vec<Part> {
-    match content {
-        Content::Text(text) => vec![Part::Text(text)],
-        Content::Parts(blocks) => {
-            blocks.into_iter().filter_map(|block| read_block(block, path, uses)).collect()
-        }
-        Content::Other => {
-            uses.add(Feature::OtherContent, path, "content");
-            Vec::new()
-        }
-    }
-}
-
 fn read_message(message: Message, request: &mut Request) -> Result<(), MalformedRequest> {
     let speaker = match message.role.as_deref() {
         Some("user") => Speaker::User,
@@ -212,9 +201,7 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
         Some("system") => Speaker::System,
         _ => return Err(MalformedRequest("messages.role".to_owned())),
     };
-    let content = message.content.map_or_else(Vec::new, |content| {
-        read_content(content, "messages.content.", &mut request.uses)
-    });
+    let content = read_parts(message.content, "messages.content.", &mut request.uses, read_block);
     // Tool calls belong to the assistant, and tool results to the user.
     let is_misplaced = |part: &Part| match part {
         Part::ToolCall(_) => speaker != Speaker::Assistant,
@@ -301,8 +288,7 @@ fn read_tool_result(
 ) -> ToolResult {
     let (call_id, is_error) = (call_id.unwrap_or_default(), is_error.unwrap_or_default());
     uses.add_if(is_error, Feature::ResultErrors, path, "is_error");
-    let content = content
-        .map_or_else(Vec::new, |content| read_content(content, "messages.content.content.", uses));
+    let content = read_parts(content, "messages.content.content.", uses, read_block);
     let has_media = content.iter().any(|part| matches!(part, Part::Image(_) | Part::File(_)));
     uses.add_if(has_media, Feature::ResultMedia, path, "tool_result");
     ToolResult { call_id, content, is_error }

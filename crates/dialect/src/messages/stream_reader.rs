@@ -97,10 +97,7 @@ impl ReadEvents for MessagesStreamReader {
                 let others = delta.map_or(&[][..], |delta| &delta.others);
                 tell_unknown("message_delta.", others, each);
             }
-            ("message_stop", ..) => {
-                self.parts.end_all(each);
-                each(StreamEvent::End);
-            }
+            ("message_stop", ..) => self.parts.finish(each),
             ("error", ..) => {
                 let raw = event.error.map_or(data, RawValue::get);
                 each(StreamEvent::Failed(failure::read_in_band(raw)));
@@ -140,8 +137,7 @@ impl MessagesStreamReader {
         // The document is complete, so the answer is too. Clients need a stop reason.
         let stop = Some(stop.unwrap_or(StopReason::End));
         self.stopped(stop, message.stop_details.as_ref(), each);
-        self.parts.end_all(each);
-        each(StreamEvent::End);
+        self.parts.finish(each);
     }
 
     fn content(&mut self, message: &MessageBody<'_>, each: Each<'_>) {

@@ -118,7 +118,7 @@ impl MessagesStreamWriter {
 
     fn text(&mut self, part: usize, text: &str, out: &mut Vec<u8>) {
         if let Some(open) = self.blocks.front().filter(|open| open.part == part) {
-            return write_delta(self.index, &open.kind, text, out);
+            return self.write_text(&open.kind, text, out);
         }
         self.waiting_bytes += text.len();
         if self.waiting_bytes > COLLECT_BYTES {
@@ -145,7 +145,7 @@ impl MessagesStreamWriter {
             self.waiting_bytes = self.waiting_bytes.saturating_sub(text.len());
             self.write_start(&kind, out);
             if !text.is_empty() {
-                write_delta(self.index, &kind, &text, out);
+                self.write_text(&kind, &text, out);
             }
             cited.iter().for_each(|citation| self.write_citation(citation, out));
             if let Some(seal) = seal {
@@ -171,16 +171,30 @@ impl MessagesStreamWriter {
     }
 
     fn write_citation(&self, citation: &Citation, out: &mut Vec<u8>) {
-        put!(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
-        put!(out, self.index, ",\"delta\":{\"type\":\"citations_delta\",\"citation\":");
+        self.begin_delta("\"citations_delta\",\"citation\":", out);
         write_citation(citation, out);
         put!(out, "}}\n\n");
     }
 
     fn write_seal(&self, seal: &Seal, out: &mut Vec<u8>) {
-        put!(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
-        put!(out, self.index, ",\"delta\":{\"type\":\"signature_delta\",\"signature\":");
+        self.begin_delta("\"signature_delta\",\"signature\":", out);
         put!(out, Quoted(&seal.to_text()), "}}\n\n");
+    }
+
+    fn write_text(&self, kind: &BlockKind, text: &str, out: &mut Vec<u8>) {
+        let member = match kind {
+            BlockKind::Text => "\"text_delta\",\"text\":",
+            BlockKind::Thinking => "\"thinking_delta\",\"thinking\":",
+            BlockKind::ToolUse { .. } => "\"input_json_delta\",\"partial_json\":",
+        };
+        self.begin_delta(member, out);
+        put!(out, Quoted(text), "}}\n\n");
+    }
+
+    /// Begins a delta with its type and the name of its other member.
+    fn begin_delta(&self, member: &str, out: &mut Vec<u8>) {
+        put!(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
+        put!(out, self.index, ",\"delta\":{\"type\":", member);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
@@ -190,19 +204,4 @@ impl MessagesStreamWriter {
         write_usage(&self.usage, out);
         put!(out, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
     }
-}
-
-fn write_delta(index: u64, kind: &BlockKind, text: &str, out: &mut Vec<u8>) {
-    put!(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
-    put!(out, index, ",\"delta\":{\"type\":");
-    put!(
-        out,
-        match kind {
-            BlockKind::Text => "\"text_delta\",\"text\":",
-            BlockKind::Thinking => "\"thinking_delta\",\"thinking\":",
-            BlockKind::ToolUse { .. } => "\"input_json_delta\",\"partial_json\":",
-        },
-        Quoted(text),
-        "}}\n\n"
-    );
 }

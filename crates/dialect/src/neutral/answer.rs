@@ -94,18 +94,19 @@ pub struct Failure {
     pub param: Option<String>,
 }
 
+/// Kinds of failures, each with the status that stands for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    InvalidRequest,
-    Authentication,
-    Billing,
-    Permission,
-    NotFound,
-    TooLarge,
-    RateLimit,
-    Overloaded,
-    Timeout,
-    Internal,
+    InvalidRequest = 400,
+    Authentication = 401,
+    Billing = 402,
+    Permission = 403,
+    NotFound = 404,
+    TooLarge = 413,
+    RateLimit = 429,
+    Internal = 500,
+    Timeout = 504,
+    Overloaded = 529,
 }
 
 /// Facts of the call that replace what the provider's answer leaves out.

@@ -49,13 +49,10 @@ pub fn read(status: u16, body: &[u8]) -> Failure {
     let body = if size::is_too_large(body) { &[] } else { body };
     match serde_json::from_slice::<Value>(body) {
         Ok(value) if !value.is_null() => of_value(Some(status), &value),
-        _ => Failure {
-            status,
-            kind: kind_of_status(status),
-            code: None,
-            message: plain(status, &String::from_utf8_lossy(body)),
-            param: None,
-        },
+        _ => {
+            let message = plain(status, &String::from_utf8_lossy(body));
+            Failure { status, kind: kind_of_status(status), ..internal(&message) }
+        }
     }
 }
 
@@ -76,7 +73,7 @@ fn of_value(status: Option<u16>, value: &Value) -> Failure {
     let words = [text("code"), text("status"), text("type")];
     let kind = words.into_iter().flatten().find_map(kind_of_word);
     let named = ["status", "status_code", "code"].into_iter().find_map(number);
-    let status = status.or(named).unwrap_or_else(|| kind.map_or(502, status_of_kind));
+    let status = status.or(named).unwrap_or_else(|| kind.map_or(502, |kind| kind as u16));
     let whole = || error.as_str().map_or_else(|| error.to_string(), str::to_owned);
     let message = text("message").map_or_else(whole, str::to_owned);
     let long = ["prompt is too long", "exceeds the maximum number of tokens"];
@@ -167,20 +164,5 @@ fn kind_of_status(status: u16) -> FailureKind {
         503 | 529 => FailureKind::Overloaded,
         500.. => FailureKind::Internal,
         _ => FailureKind::InvalidRequest,
-    }
-}
-
-fn status_of_kind(kind: FailureKind) -> u16 {
-    match kind {
-        FailureKind::InvalidRequest => 400,
-        FailureKind::Authentication => 401,
-        FailureKind::Billing => 402,
-        FailureKind::Permission => 403,
-        FailureKind::NotFound => 404,
-        FailureKind::TooLarge => 413,
-        FailureKind::RateLimit => 429,
-        FailureKind::Overloaded => 529,
-        FailureKind::Timeout => 504,
-        FailureKind::Internal => 500,
     }
 }

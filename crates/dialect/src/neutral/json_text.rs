@@ -176,8 +176,8 @@ impl WriteJson for u64 {
     }
 }
 
-/// Writes a string or number, which cannot fail in memory.
-fn write_value(value: &impl Serialize, out: &mut Vec<u8>) {
+/// Writes texts, numbers, raw values and lists of them, which cannot fail in memory.
+pub(crate) fn write_value(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
     let written = serde_json::to_writer(out, value);
     debug_assert!(written.is_ok());
 }
@@ -225,6 +225,16 @@ macro_rules! put {
     }};
 }
 pub(crate) use put;
+
+/// Writes a tool call's arguments as an object. A text that is no JSON object becomes its member
+/// `arguments`.
+pub(crate) fn put_arguments(arguments: &str, out: &mut Vec<u8>) {
+    match arguments.trim() {
+        "" => put!(out, "{}"),
+        object if is_object(object) => put!(out, object),
+        _ => put!(out, "{\"arguments\":", Quoted(arguments), "}"),
+    }
+}
 
 /// Whether a text that the model wrote is a JSON object.
 pub fn is_object(text: &str) -> bool {

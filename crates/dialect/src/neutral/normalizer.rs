@@ -28,7 +28,7 @@ pub(crate) struct AnswerFit {
 
 /// Passes events from a reader to a writer. It ensures one start, ids of all tool calls, a correct
 /// stop reason and one end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Normalizer {
     context: AnswerContext,
     fit: AnswerFit,
@@ -52,22 +52,7 @@ pub(crate) struct Normalizer {
 
 impl Normalizer {
     pub(crate) fn new(context: AnswerContext, fit: AnswerFit) -> Self {
-        Normalizer {
-            context,
-            fit,
-            id: None,
-            parts: 0,
-            calls: 0,
-            refused: false,
-            stopped: false,
-            over: false,
-            failed: false,
-            dropped: Vec::new(),
-            has_text: false,
-            breaks: false,
-            broken: None,
-            texts: Vec::new(),
-        }
+        Normalizer { context, fit, ..Normalizer::default() }
     }
 
     /// Whether the stream has ended. Later events do not belong to the answer.
@@ -190,15 +175,10 @@ impl Normalizer {
             }
             return;
         };
-        let number = self.calls;
+        let answer = self.id.as_deref().unwrap_or_default();
+        let made = id.is_empty().then(|| ids::call_id(answer, self.calls));
+        let id = made.as_deref().unwrap_or(id);
         self.calls += 1;
-        let made;
-        let id = if id.is_empty() {
-            made = ids::call_id(self.id.as_deref().unwrap_or_default(), number);
-            made.as_str()
-        } else {
-            id
-        };
         let is_asked_as_text = self.context.text_tools.iter().any(|tool| tool == name);
         let part = match part {
             PartKind::ToolCall { .. } if is_asked_as_text => {

@@ -103,6 +103,17 @@ impl<K: Copy + PartialEq> OpenParts<K> {
         }
     }
 
+    /// Ends the parts of these keys, but for one.
+    pub(crate) fn end_but(&mut self, keys: &[K], but: Option<K>, each: Each<'_>) {
+        keys.iter().filter(|key| Some(**key) != but).for_each(|key| self.end(*key, each));
+    }
+
+    /// Ends the answer, and all parts before it.
+    pub(crate) fn finish(&mut self, each: Each<'_>) {
+        self.end_all(each);
+        each(StreamEvent::End);
+    }
+
     pub(crate) fn end_all(&mut self, each: Each<'_>) {
         if !std::mem::take(&mut self.early).is_empty() {
             each(StreamEvent::Dropped(Lost::Citations));

@@ -8,25 +8,20 @@ use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 
 pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
-    write_as(answer, status(&answer.stop), out);
+    write_as(answer, status(answer), out);
 }
 
-pub(super) fn status(stop: &StopReason) -> &'static str {
-    match stop {
+/// A refusal that the model wrote is an answer; a filter's refusal is not.
+pub(super) fn status(answer: &Answer) -> &'static str {
+    let is_refusal = |part: &Part| matches!(part, Part::Refusal(_));
+    match answer.stop {
         StopReason::MaxTokens | StopReason::Pause | StopReason::Unfinished => "incomplete",
-        StopReason::Refusal => "refused",
+        StopReason::Refusal if !answer.content.iter().any(is_refusal) => "incomplete",
         _ => "completed",
     }
 }
 
 pub(super) fn write_as(answer: &Answer, status: &str, out: &mut Vec<u8>) {
-    // A refusal that the model wrote is an answer; a filter's refusal is not.
-    let refused = answer.content.iter().any(|part| matches!(part, Part::Refusal(_)));
-    let status = match status {
-        "refused" if refused => "completed",
-        "refused" => "incomplete",
-        status => status,
-    };
     let reason = match answer.stop {
         // A paused turn is not over. No other word makes a client ask for the rest.
         StopReason::MaxTokens | StopReason::Pause => Some("max_output_tokens"),

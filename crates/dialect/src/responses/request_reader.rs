@@ -6,7 +6,9 @@ use serde_json::{Number, json};
 
 use super::tool_reader::{Choice, ToolMember, read_choice, read_tool};
 use crate::feature::Feature;
-use crate::members::{Content, MalformedRequest, Table, WordOr, read as parse, wire_object};
+use crate::members::{
+    Content, MalformedRequest, Table, WordOr, read as parse, read_parts, wire_object,
+};
 use crate::neutral::part::{Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult};
 use crate::neutral::request::{
     Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures, full_name,
@@ -197,11 +199,9 @@ fn read_format(format: Format, uses: &mut UsedFeatures) -> Option<OutputFormat> 
 fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> {
     let uses = &mut request.uses;
     let kind = item.kind.unwrap_or_default();
-    let named = (item.namespace.unwrap_or_default(), item.name.unwrap_or_default());
-    let name = || full_name(&named.0, &named.1);
     match kind.as_str() {
         "" | "message" => {
-            let content = read_content(item.content, "input.content.", uses);
+            let content = read_parts(item.content, "input.content.", uses, read_part);
             match item.role.as_deref() {
                 Some("user") => request.say(Speaker::User, content, false),
                 Some("assistant") => request.say(Speaker::Assistant, content, true),
@@ -212,26 +212,28 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
                 _ => return Err(MalformedRequest("input.role".to_owned())),
             }
         }
-        "function_call" => {
-            uses.add(Feature::ToolCalls, "input.", kind);
+        "function_call" | "custom_tool_call" => {
             let arguments = match item.arguments {
-                Some(Content::Text(arguments)) => arguments,
-                None => String::new(),
-                _ => return Err(MalformedRequest("input.arguments".to_owned())),
+                _ if kind == "custom_tool_call" => {
+                    uses.add(Feature::CustomTools, "input.", kind);
+                    text_tool::arguments(&item.input.unwrap_or_default())
+                }
+                arguments => {
+                    uses.add(Feature::ToolCalls, "input.", kind);
+                    match arguments {
+                        Some(Content::Text(arguments)) => arguments,
+                        None => String::new(),
+                        _ => return Err(MalformedRequest("input.arguments".to_owned())),
+                    }
+                }
             };
-            let (id, name) = (item.call_id.unwrap_or_default(), name());
-            let call = Part::ToolCall(ToolCall { id, name, arguments });
-            request.say(Speaker::Assistant, vec![call], true);
-        }
-        "custom_tool_call" => {
-            uses.add(Feature::CustomTools, "input.", kind);
-            let (id, name) = (item.call_id.unwrap_or_default(), name());
-            let arguments = text_tool::arguments(&item.input.unwrap_or_default());
-            let call = Part::ToolCall(ToolCall { id, name, arguments });
-            request.say(Speaker::Assistant, vec![call], true);
+            let name =
+                full_name(&item.namespace.unwrap_or_default(), &item.name.unwrap_or_default());
+            let call = ToolCall { id: item.call_id.unwrap_or_default(), name, arguments };
+            request.say(Speaker::Assistant, vec![Part::ToolCall(call)], true);
         }
         "function_call_output" | "custom_tool_call_output" => {
-            let content = read_content(item.output, "input.output.", uses);
+            let content = read_parts(item.output, "input.output.", uses, read_part);
             let has_media = content.iter().any(|part| part.text().is_none());
             uses.add_if(has_media, Feature::ResultMedia, "input.", "output");
             let call_id = item.call_id.unwrap_or_default();
@@ -274,24 +276,6 @@ fn note_other(kind: String, uses: &mut UsedFeatures) {
         _ => Feature::OtherContent,
     };
     uses.add(feature, "input.", kind);
-}
-
-fn read_content(
-    content: Option<Content<ContentPart>>,
-    path: &'static str,
-    uses: &mut UsedFeatures,
-) -> Vec<Part> {
-    match content {
-        Some(Content::Text(text)) => vec![Part::Text(text)],
-        Some(Content::Parts(parts)) => {
-            parts.into_iter().filter_map(|part| read_part(part, path, uses)).collect()
-        }
-        Some(Content::Other) => {
-            uses.add(Feature::OtherContent, path, "content");
-            Vec::new()
-        }
-        None => Vec::new(),
-    }
 }
 
 fn read_part(part: ContentPart, path: &'static str, uses: &mut UsedFeatures) -> Option<Part> {

@@ -83,7 +83,7 @@ answer_object!(OutputAnnotation, ["type", "file_id", "container_id", "filename",
 type PartKey = (u64, u64);
 
 /// The state of an output item.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ItemProgress {
     index: u64,
     id: String,
@@ -247,13 +247,7 @@ impl ResponsesStreamReader {
             return None;
         }
         if known.is_none() {
-            self.items.push(ItemProgress {
-                index,
-                id: String::new(),
-                done: false,
-                contents: Vec::new(),
-                summary: None,
-            });
+            self.items.push(ItemProgress { index, ..ItemProgress::default() });
         }
         self.items.get_mut(at)
     }
@@ -336,21 +330,14 @@ impl ResponsesStreamReader {
                 }
                 self.parts.end((index, 0), each);
             }
-            "function_call" => {
+            kind @ ("function_call" | "custom_tool_call") => {
                 if !self.items.iter().any(|known| known.index == index) {
                     self.added(index, item, each);
                 }
                 if !self.has_text(index, 0) {
-                    self.parts.arguments((index, 0), &item.arguments, each);
-                }
-                self.parts.end((index, 0), each);
-            }
-            "custom_tool_call" => {
-                if !self.items.iter().any(|known| known.index == index) {
-                    self.added(index, item, each);
-                }
-                if !self.has_text(index, 0) {
-                    self.parts.arguments((index, 0), &item.input, each);
+                    let is_text = kind == "custom_tool_call";
+                    let said = if is_text { &item.input } else { &item.arguments };
+                    self.parts.arguments((index, 0), said, each);
                 }
                 self.parts.end((index, 0), each);
             }

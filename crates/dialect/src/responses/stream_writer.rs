@@ -6,7 +6,7 @@ use super::answer_writer::{
     write_name,
 };
 use super::failure;
-use crate::neutral::answer::{AnswerContext, Citation, Failure};
+use crate::neutral::answer::{Answer, AnswerContext, Citation, Failure};
 use crate::neutral::answer_builder::AnswerBuilder;
 use crate::neutral::event::{PartKind, StreamEvent, WriteEvents};
 use crate::neutral::ids;
@@ -40,12 +40,14 @@ impl WriteEvents for ResponsesStreamWriter {
             }
             StreamEvent::PartStart { index, part } => self.start(index, part, out),
             StreamEvent::Delta { index, text } => self.delta(index, text, out),
-            StreamEvent::PartEnd { index } => self.end_part(index, out),
+            StreamEvent::PartEnd { index } => {
+                let collected = std::mem::take(&mut self.collected);
+                self.end_part(collected.answer(), index, out);
+                self.collected = collected;
+            }
             StreamEvent::End => {
-                let answer = self.collected.answer();
-                let status = status(&answer.stop);
-                let refused = answer.content.iter().any(|part| matches!(part, Part::Refusal(_)));
-                let whole = status == "completed" || status == "refused" && refused;
+                let status = status(self.collected.answer());
+                let whole = status == "completed";
                 let kind = if whole { "response.completed" } else { "response.incomplete" };
                 self.response(kind, status, out);
             }
@@ -178,12 +180,9 @@ impl ResponsesStreamWriter {
         put!(out, ",\"part\":{\"type\":\"summary_text\",\"text\":", Quoted(text), "}}\n\n");
     }
 
-    fn end_part(&mut self, index: usize, out: &mut Vec<u8>) {
-        let answer = self.collected.answer();
-        let Some(part) = answer.content.get(index).cloned() else { return };
-        let cited: Vec<Citation> = answer.cited(index).into_iter().cloned().collect();
-        let cited: Vec<&Citation> = cited.iter().collect();
-        match &part {
+    fn end_part(&mut self, answer: &Answer, index: usize, out: &mut Vec<u8>) {
+        let Some(part) = answer.content.get(index) else { return };
+        match part {
             Part::Text(text) => {
                 self.begin_content("response.output_text.done", "content_index", index, out);
                 put!(out, ",\"text\":", Quoted(text), ",\"logprobs\":[]}\n\n");
@@ -194,7 +193,7 @@ impl ResponsesStreamWriter {
             }
             Part::ToolCall(call) => {
                 self.begin_item("response.function_call_arguments.done", index, out);
-                write_name(self.collected.answer(), &call.name, out);
+                write_name(answer, &call.name, out);
                 put!(out, ",\"arguments\":", Quoted(arguments_of(&call.arguments)), "}\n\n");
             }
             Part::TextCall(call) => {
@@ -213,13 +212,13 @@ impl ResponsesStreamWriter {
         if let Part::Text(_) | Part::Refusal(_) = part {
             self.begin_content("response.content_part.done", "content_index", index, out);
             put!(out, ",\"part\":");
-            write_content(&part, &cited, out);
+            write_content(part, &answer.cited(index), out);
             put!(out, "}\n\n");
         }
         self.begin("response.output_item.done", out);
         put!(out, ",\"output_index\":", index as u64, ",\"item\":");
         let id = self.ids.get(index).map_or("", String::as_str);
-        write_item(self.collected.answer(), index, id, out);
+        write_item(answer, index, id, out);
         put!(out, "}\n\n");
     }
 }
