@@ -6,12 +6,11 @@ use super::Dialect;
 use super::chat::CLIENT;
 use super::neutral::answer::{Answer, AnswerContext, Failure};
 use super::neutral::answer_builder::{AnswerBuilder, COLLECT_BYTES};
-use super::neutral::event::StreamEvent;
-use super::neutral::failure;
+use super::neutral::event::{StreamEvent, Unreadable};
 use super::neutral::normalizer::{AnswerFit, Normalizer};
+use super::neutral::{failure, size};
 use super::rows::ClientRules;
 use super::stream::StreamTally;
-use super::translate_answer::read_whole;
 
 /// An answer as far as it can be read.
 #[derive(Debug, Default)]
@@ -25,7 +24,7 @@ pub struct RecordedAnswer {
 
 /// Reads a model's answer in this dialect. An error in place of an answer becomes `failure`.
 pub fn read_recorded(from: Dialect, body: &[u8], is_stream: bool) -> RecordedAnswer {
-    collect(from, body, is_stream, AnswerFit::default())
+    collect(from, body, is_stream, AnswerFit::default(), &AnswerContext::default())
 }
 
 /// Assembles the answer of a recorded stream: as its last event repeats it, else from what the
@@ -38,13 +37,13 @@ pub fn assemble(dialect: impl Into<Dialect>, stream: &[u8]) -> Value {
         return whole;
     }
     let fit = AnswerFit { seals: true, joins: false };
-    written(collect(dialect, stream, true, fit), rules)
+    written(collect(dialect, stream, true, fit, &AnswerContext::default()), rules)
 }
 
 /// Reads an answer in this dialect as a chat completion; `None` if it cannot be read.
 pub fn as_completion(from: Dialect, body: &[u8], is_stream: bool) -> Option<Value> {
     let fit = AnswerFit { seals: true, joins: true };
-    let read = collect(from, body, is_stream, fit);
+    let read = collect(from, body, is_stream, fit, &AnswerContext::default());
     let has_failed =
         read.failure.as_ref().is_some_and(|failure| *failure != failure::ended_early());
     (!has_failed).then(|| written(read, &CLIENT))
@@ -83,9 +82,15 @@ fn written(read: RecordedAnswer, rules: &ClientRules) -> Value {
 }
 
 /// Collects an answer until its limits are exceeded.
-fn collect(from: Dialect, body: &[u8], is_stream: bool, fit: AnswerFit) -> RecordedAnswer {
-    let mut normalizer = Normalizer::new(AnswerContext::default(), fit);
-    let (mut builder, mut full) = (AnswerBuilder::default(), None);
+pub(super) fn collect(
+    from: Dialect,
+    body: &[u8],
+    is_stream: bool,
+    fit: AnswerFit,
+    context: &AnswerContext,
+) -> RecordedAnswer {
+    let mut normalizer = Normalizer::new(context.clone(), fit);
+    let (mut builder, mut full) = (AnswerBuilder::new(context), None);
     let mut take = |event: StreamEvent<'_>| {
         normalizer.pass(event, &mut |event| {
             if full.is_none() {
@@ -99,8 +104,13 @@ fn collect(from: Dialect, body: &[u8], is_stream: bool, fit: AnswerFit) -> Recor
         tally.finish_read(&mut take);
         // Ignored if the stream has ended properly.
         take(StreamEvent::Failed(failure::ended_early()));
+    } else if size::is_too_large(body) {
+        take(StreamEvent::TooLong);
     } else {
-        read_whole(from, body, &mut take);
+        let text = std::str::from_utf8(body).map_err(|_| Unreadable);
+        if text.and_then(|text| (from.row().read_whole)(text, &mut take)).is_err() {
+            take(StreamEvent::Failed(failure::unreadable()));
+        }
     }
     let dropped = normalizer.dropped().to_vec();
     let (answer, failed) = builder.so_far();

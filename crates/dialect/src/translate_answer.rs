@@ -5,11 +5,11 @@ use bytes::Bytes;
 use super::Dialect;
 use super::messages;
 use super::neutral::answer::{Answer, AnswerContext, Failure};
-use super::neutral::answer_builder::{AnswerBuilder, COLLECT_BYTES};
-use super::neutral::event::{Each, StreamEvent, Unreadable, WriteEvents};
+use super::neutral::answer_builder::COLLECT_BYTES;
+use super::neutral::event::{StreamEvent, WriteEvents};
 use super::neutral::failure;
 use super::neutral::normalizer::{AnswerFit, Normalizer};
-use super::neutral::size;
+use super::recorded_answer::{RecordedAnswer, collect};
 use super::rows::ClientRules;
 use super::stream::StreamTally;
 
@@ -71,28 +71,8 @@ fn read_for(
     body: &[u8],
     context: &AnswerContext,
 ) -> Result<(Answer, Vec<String>), Failure> {
-    let (mut builder, mut full) = (AnswerBuilder::new(context), Ok(()));
-    let mut normalizer = Normalizer::new(context.clone(), fit);
-    read_whole(from, body, &mut |event| {
-        normalizer.pass(event, &mut |event| {
-            if full.is_ok() {
-                full = builder.take(&event);
-            }
-        });
-    });
-    full?;
-    Ok((builder.finish()?, normalizer.dropped().to_vec()))
-}
-
-/// Reads a whole answer as neutral events.
-pub(super) fn read_whole(from: Dialect, body: &[u8], each: Each<'_>) {
-    if size::is_too_large(body) {
-        return each(StreamEvent::TooLong);
-    }
-    let text = std::str::from_utf8(body).map_err(|_| Unreadable);
-    if text.and_then(|text| (from.row().read_whole)(text, each)).is_err() {
-        each(StreamEvent::Failed(failure::unreadable()));
-    }
+    let RecordedAnswer { answer, failure, dropped } = collect(from, body, false, fit, context);
+    failure.map_or(Ok((answer, dropped)), Err)
 }
 
 /// Translates the body of an error answer. The status is unchanged.

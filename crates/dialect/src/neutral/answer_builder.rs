@@ -80,13 +80,6 @@ impl AnswerBuilder {
     pub(crate) fn so_far(self) -> (Answer, Option<Failure>) {
         (self.answer, self.failed)
     }
-
-    pub(crate) fn finish(self) -> Result<Answer, Failure> {
-        match self.failed {
-            Some(failure) => Err(failure),
-            None => Ok(self.answer),
-        }
-    }
 }
 
 fn started(part: PartKind<'_>) -> Part {
