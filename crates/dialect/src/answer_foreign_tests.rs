@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::Dialect;
 use super::neutral::answer::AnswerContext;
 use super::neutral::event::Lost;
+use super::neutral::part::Part;
 use super::recorded::{Exchange, exchanges};
+use super::recorded_answer::read_recorded;
 use super::translate_answer::{StreamTranslator, translate_answer};
 
 const NAME: &str = "zz_foreign";
@@ -173,4 +175,38 @@ proptest! {
             prop_assert!(words.is_empty() || translator.has_failed() || text.contains(&comment));
         }
     }
+}
+
+#[test]
+fn arguments_that_are_an_object_are_read_as_their_text() {
+    let arguments = r#"{"n": 1.50e1}"#;
+    let body = format!(
+        r#"{{"id":"r","model":"m","status":"completed","output":[{{"type":"function_call",
+            "call_id":"c","name":"f","arguments":{arguments}}}]}}"#
+    );
+    let context = AnswerContext::default();
+    let read = translate_answer(Dialect::Responses, Dialect::Chat, body.as_bytes(), &context);
+    let read: Value = serde_json::from_slice(&read.unwrap().body).unwrap();
+    let call = &read["choices"][0]["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["arguments"], arguments);
+}
+
+#[test]
+fn a_last_event_without_a_streamed_item_repeats_no_text() {
+    let message = json!({"type": "message", "id": "msg_1", "role": "assistant"});
+    let mut whole = message.clone();
+    whole["content"] = json!([{"type": "output_text", "text": "It is 4."}]);
+    let added = |index: u64, item: &Value| json!({"type": "response.output_item.added", "output_index": index, "item": item});
+    let events = [
+        json!({"type": "response.created", "response": {"id": "resp_1", "model": "m"}}),
+        added(0, &json!({"type": "reasoning", "id": "rs_1"})),
+        added(1, &message),
+        json!({"type": "response.output_text.delta", "output_index": 1, "content_index": 0,
+            "delta": "It is 4."}),
+        json!({"type": "response.completed",
+            "response": {"id": "resp_1", "status": "completed", "output": [whole]}}),
+    ];
+    let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let read = read_recorded(Dialect::Responses, stream.as_bytes(), true);
+    assert_eq!(read.answer.content, [Part::Text("It is 4.".to_owned())]);
 }

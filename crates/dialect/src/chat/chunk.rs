@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use crate::members::answer_object;
-use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, TextOrList};
+use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, JsonWritten, TextOrList};
 
 // A chunk or a whole completion.
 answer_object!(CompletionChunk, [
@@ -78,6 +78,6 @@ answer_object!(ChatToolCall, [], {
 });
 answer_object!(ChatFunction, [], {
     name: JsonText<'a>,
-    arguments: Option<&'a RawValue>,
+    arguments: JsonWritten<'a>,
 });
 answer_object!(CustomCall, [], { name: JsonText<'a>, input: JsonText<'a>, });

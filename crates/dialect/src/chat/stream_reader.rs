@@ -2,8 +2,6 @@
 //! `reasoning_content`, `reasoning` or parts of the content; tool calls may lack an index or id;
 //! usage comes with the last content, alone, or in `x_groq`.
 
-use std::borrow::Cow;
-
 use serde_json::value::RawValue;
 
 use super::chunk::{
@@ -251,8 +249,8 @@ impl ChatStreamReader {
         each: Each<'_>,
     ) {
         let name = function.map_or("", |function| &function.name);
-        let text = function.map(ChatFunction::text).unwrap_or_default();
-        self.call(index, PartKind::ToolCall { id, name }, &text, each);
+        let text = function.map_or("", |function| &function.arguments.0);
+        self.call(index, PartKind::ToolCall { id, name }, text, each);
         let others = function.map_or(&[][..], |function| &function.others);
         tell_unknown("choices.message.tool_calls.function.", others, each);
     }
@@ -322,27 +320,36 @@ impl<'a> ChatChoice<'a> {
     }
 }
 
-impl ChatFunction<'_> {
-    /// The text of the arguments. Some servers write an object instead of a string.
-    fn text(&self) -> Cow<'_, str> {
-        let raw = self.arguments.map_or("", RawValue::get);
-        match serde_json::from_str::<JsonText<'_>>(raw) {
-            Ok(text) if raw.starts_with('"') => text.0,
-            _ if raw.starts_with('{') => raw.into(),
-            _ => Cow::default(),
-        }
-    }
-}
-
 impl CompletionDelta<'_> {
     /// Approximate bytes of text that the model wrote.
     fn bytes(&self) -> u64 {
-        let content = if let TextOrList::Text(text) = &self.content { text.len() } else { 0 };
+        let content = match &self.content {
+            TextOrList::List(JsonList(pieces)) => {
+                pieces.iter().flatten().map(ContentPiece::bytes).sum()
+            }
+            content => text_bytes(content),
+        };
         let thoughts = self.reasoning_content.len().max(self.reasoning.len());
         let calls = self.tool_calls.iter().flatten().filter_map(|call| call.function.as_ref());
-        let calls = calls.map(|function| function.name.len() + function.text().len());
+        let calls = calls.map(|function| function.name.len() + function.arguments.0.len());
         (content + thoughts + self.refusal.len() + calls.sum::<usize>()) as u64
     }
+}
+
+impl ContentPiece<'_> {
+    fn bytes(&self) -> usize {
+        let thoughts = match &self.thinking {
+            TextOrList::List(JsonList(pieces)) => {
+                pieces.iter().flatten().map(|piece| piece.text.len()).sum()
+            }
+            thinking => text_bytes(thinking),
+        };
+        thoughts + self.text.len() + self.refusal.len()
+    }
+}
+
+fn text_bytes<T>(content: &TextOrList<'_, T>) -> usize {
+    if let TextOrList::Text(text) = content { text.len() } else { 0 }
 }
 
 impl ReasoningDetail<'_> {

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -29,6 +29,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
             Shape::Text(text) => JsonText(text),
             _ => JsonText::default(),
         })
+    }
+}
+
+/// Text that the model wrote as JSON: a string or, as some servers write it, the object itself.
+#[derive(Debug, Default)]
+pub struct JsonWritten<'a>(pub Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for JsonWritten<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        let read = || serde_json::from_str::<JsonText<'_>>(raw).map_err(Error::custom);
+        Ok(JsonWritten(if raw.starts_with('{') { raw.into() } else { read()?.0 }))
     }
 }
 

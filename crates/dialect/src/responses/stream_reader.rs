@@ -11,7 +11,7 @@ use crate::neutral::event::{
     Each, Lost, PartKind, ReadEvents, StreamEvent, Unreadable, drop_if, tell_unknown,
 };
 use crate::neutral::failure;
-use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText};
+use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, JsonWritten};
 use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal;
@@ -60,7 +60,7 @@ answer_object!(ResponseItem, ["status", "role", "phase", "format"], {
     id: JsonText<'a>,
     call_id: JsonText<'a>,
     name: JsonText<'a>,
-    arguments: JsonText<'a>,
+    arguments: JsonWritten<'a>,
     input: JsonText<'a>,
     content: Option<Vec<OutputContent<'a>>>; JsonList,
     summary: Option<Vec<OutputContent<'a>>>; JsonList,
@@ -211,8 +211,9 @@ impl ResponsesStreamReader {
     fn finish(&mut self, response: &ResponseBody<'_>, kind: &str, data: &str, each: Each<'_>) {
         for (index, item) in (0..).zip(response.output.iter().flatten()) {
             item.tell_unknown(each);
-            if !self.items.iter().any(|known| known.done && known.is(index, &item.id)) {
-                self.item_done(index, item, each);
+            let known = self.items.iter().find(|known| known.is(index, &item.id));
+            if known.is_none_or(|known| !known.done) {
+                self.item_done(known.map_or(index, |known| known.index), item, each);
             }
         }
         self.parts.end_all(each);
@@ -336,7 +337,7 @@ impl ResponsesStreamReader {
                 }
                 if !self.has_text(index, 0) {
                     let is_text = kind == "custom_tool_call";
-                    let said = if is_text { &item.input } else { &item.arguments };
+                    let said = if is_text { &item.input.0 } else { &item.arguments.0 };
                     self.parts.arguments((index, 0), said, each);
                 }
                 self.parts.end((index, 0), each);

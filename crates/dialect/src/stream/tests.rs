@@ -69,6 +69,16 @@ fn a_recorded_tool_call_is_assembled() {
 }
 
 #[test]
+fn content_in_a_list_counts_in_every_choice() {
+    let pieces = json!([{"type": "thinking", "thinking": [{"text": "Hm."}]}, {"text": "Four."}]);
+    for index in [0, 1] {
+        let choice = json!({"index": index, "delta": {"content": pieces}});
+        let event = format!("data: {}\n\n", json!({ "choices": [choice] }));
+        assert_eq!(tally(event.as_bytes(), 9).content_bytes(), "Hm.Four.".len() as u64);
+    }
+}
+
+#[test]
 fn a_recorded_error_within_a_stream_is_seen() {
     let counted = tally(ERROR, 1000);
     assert_eq!(
