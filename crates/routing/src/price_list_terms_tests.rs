@@ -6,6 +6,23 @@ use serde_json::{Value, json};
 
 use super::{LIST, find};
 
+#[test]
+fn models_that_always_think_are_not_asked_for_none() {
+    for (model, budget) in
+        [("gemini-2.5-pro", 1_024), ("gemini-3.1-pro-preview", 1_024), ("gemini-2.5-flash", 0)]
+    {
+        let body = json!({"model": "m", "reasoning_effort": "none",
+            "messages": [{"role": "user", "content": "hi"}]});
+        let mut request = read_request(Dialect::Chat, body.to_string().as_bytes()).unwrap();
+        request.target.model = find(Some("gemini"), model).unwrap().terms.clone();
+        let written = write_request(&request, Dialect::Gemini).unwrap();
+        let body: Value = serde_json::from_slice(&written.body).unwrap();
+        let thinking = &body["generationConfig"]["thinkingConfig"];
+        assert_eq!(thinking["thinkingBudget"], budget, "{model}");
+        assert_eq!(written.dropped.is_empty(), budget == 0, "{model}: {:?}", written.dropped);
+    }
+}
+
 /// A request of a chat or messages client, as it is written for a listed model.
 fn written(client: Dialect, (part, model): (&str, &str), target: Dialect) -> (Value, Vec<String>) {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
