@@ -98,6 +98,8 @@ features! {
         "as functions with one argument, `input`; a grammar goes into the description"
     Namespaces "tools in namespaces" C C C C
         "as functions with both names: `NAMESPACE__NAME`, of which the last 64 characters count"
+    SameNames "several tools of one name" R R R R
+        "with their namespaces, where these differ: the wrong one might be called"
     DeferredTools "tools that load later, tool search" D D D D "all tools are there from the start"
     WebSearch "web search" C C C C "`web_search_options` in chat, `googleSearch` in Gemini"
     OfferedSearch "web search beside function tools" D C C D

@@ -320,6 +320,12 @@ pub(super) fn samples(feature: Feature) -> Vec<(Dialect, Value)> {
             let tools = json!([{"type": "function", "name": "f"}]);
             vec![uses(R, json!({"type": "namespace", "name": "n", "tools": tools}))]
         }
+        Feature::SameNames => {
+            let tools = json!([{"type": "function", "name": "f"}]);
+            let namespace = json!({"type": "namespace", "name": "n", "tools": tools});
+            let plain = json!({"type": "function", "name": "n__f"});
+            vec![(R, json!({ "tools": [plain, namespace] }))]
+        }
         Feature::DeferredTools => vec![
             uses(
                 M,

@@ -265,6 +265,30 @@ fn urls_with_data_are_read() {
 }
 
 #[test]
+fn tools_of_one_name_are_refused_by_it() {
+    let tools = |names: &[&str]| -> Vec<Value> {
+        names.iter().map(|name| json!({"type": "function", "name": name})).collect()
+    };
+    let namespace = |name: &str, tools| json!({"type": "namespace", "name": name, "tools": tools});
+    let long = "n".repeat(64);
+    for (more, refused) in [
+        (json!({"type": "function", "name": "a__b"}), Some("tools.a__b".to_owned())),
+        (namespace("x", tools(&["b"])), None),
+        (namespace("a", tools(&["b"])), None),
+        (namespace(&long, tools(&["b", &long])), None),
+        (namespace("m", tools(&[&format!("n{long}"), &long])), Some(format!("tools.{long}"))),
+    ] {
+        let tools = json!([namespace("a", tools(&["b", "c"])), more]);
+        let body = json!({"model": "m", "input": "hi", "tools": tools}).to_string();
+        let request = read_request(Dialect::Responses, body.as_bytes()).unwrap();
+        for target in [Dialect::Chat, Dialect::Messages, Dialect::Gemini] {
+            let member = write_request(&request, target).err().map(|refused| refused.member);
+            assert_eq!(member, refused, "{body}");
+        }
+    }
+}
+
+#[test]
 fn tools_in_namespaces_are_functions_with_both_names() {
     let function = |name: &str| json!({"type": "function", "name": name, "description": "does"});
     let long = "n".repeat(70);

@@ -4,7 +4,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Number, json};
 
-use super::tool_reader::{Choice, ToolMember, read_choice, read_tool};
+use super::tool_reader::{Choice, ToolMember, note_same_names, read_choice, read_tool};
 use crate::feature::Feature;
 use crate::members::{
     Content, MalformedRequest, Table, WordOr, read as parse, read_parts, wire_object,
@@ -121,6 +121,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Request, MalformedRequest> {
     for tool in body.tools.take().unwrap_or_default() {
         read_tool(tool, &mut request);
     }
+    note_same_names(&mut request);
     if let Some(choice) = body.tool_choice.take() {
         read_choice(choice, &mut request);
     }

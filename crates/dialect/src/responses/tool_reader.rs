@@ -1,5 +1,7 @@
 //! Reads the tools in requests for responses.
 
+use std::collections::HashMap;
+
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
@@ -134,6 +136,17 @@ fn read_namespace(namespace: ToolMember, request: &mut Request) {
         tool.namespaced = Some([name.clone(), own]);
         let says: Vec<String> = about.take().into_iter().chain(tool.description.take()).collect();
         tool.description = (!says.is_empty()).then(|| says.join("\n\n"));
+    }
+}
+
+/// Notes different tools that have one name with their namespaces.
+pub(super) fn note_same_names(request: &mut Request) {
+    let mut known = HashMap::new();
+    for tool in &request.tools {
+        let before = known.insert(&tool.name, &tool.namespaced);
+        if before.is_some_and(|namespaced| *namespaced != tool.namespaced) {
+            request.uses.add(Feature::SameNames, "tools.", tool.name.clone());
+        }
     }
 }
 
