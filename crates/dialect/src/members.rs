@@ -222,8 +222,11 @@ wire_object!(Place, &[], {
 
 impl Place {
     /// The members as the neutral form has them.
-    pub(super) fn parts(self) -> [Option<String>; 4] {
-        [self.city, self.country, self.region, self.timezone]
+    pub(super) fn parts(self) -> Vec<(&'static str, String)> {
+        let Place { city, country, region, timezone, .. } = self;
+        let all =
+            [("city", city), ("country", country), ("region", region), ("timezone", timezone)];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 }
 

@@ -122,18 +122,8 @@ fn write_calls(answer: &Answer, out: &mut Vec<u8>) {
         };
         let empty = if kind == "function" { "{}" } else { "" };
         let arguments = if arguments.is_empty() { empty } else { arguments };
-        put!(
-            out,
-            before,
-            "{\"id\":",
-            Quoted(id),
-            ",\"type\":\"",
-            kind,
-            "\",\"",
-            kind,
-            "\":{\"name\":"
-        );
-        put!(out, Quoted(name), ",\"", said, "\":", Quoted(arguments), "}}");
+        put!(out, before, "{\"id\":", Quoted(id), ",\"type\":\"", kind, "\",\"", kind);
+        put!(out, "\":{\"name\":", Quoted(name), ",\"", said, "\":", Quoted(arguments), "}}");
         before = ",";
     }
     if before == "," {

@@ -251,7 +251,7 @@ fn write_search(body: &mut Members<'_>, search: &WebSearch) {
             options.object("user_location", |location| {
                 location.value("type", "approximate");
                 location.object("approximate", |approximate| {
-                    WebSearch::write_place(place, |name, value| approximate.value(name, value));
+                    place.iter().for_each(|(name, value)| approximate.value(name, value));
                 });
             });
         }

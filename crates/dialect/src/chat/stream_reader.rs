@@ -323,33 +323,15 @@ impl<'a> ChatChoice<'a> {
 impl CompletionDelta<'_> {
     /// Approximate bytes of text that the model wrote.
     fn bytes(&self) -> u64 {
-        let content = match &self.content {
-            TextOrList::List(JsonList(pieces)) => {
-                pieces.iter().flatten().map(ContentPiece::bytes).sum()
-            }
-            content => text_bytes(content),
-        };
+        let content = self.content.bytes(|piece| {
+            let thoughts = piece.thinking.bytes(|thought| thought.text.len());
+            thoughts + piece.text.len() + piece.refusal.len()
+        });
         let thoughts = self.reasoning_content.len().max(self.reasoning.len());
         let calls = self.tool_calls.iter().flatten().filter_map(|call| call.function.as_ref());
         let calls = calls.map(|function| function.name.len() + function.arguments.0.len());
         (content + thoughts + self.refusal.len() + calls.sum::<usize>()) as u64
     }
-}
-
-impl ContentPiece<'_> {
-    fn bytes(&self) -> usize {
-        let thoughts = match &self.thinking {
-            TextOrList::List(JsonList(pieces)) => {
-                pieces.iter().flatten().map(|piece| piece.text.len()).sum()
-            }
-            thinking => text_bytes(thinking),
-        };
-        thoughts + self.text.len() + self.refusal.len()
-    }
-}
-
-fn text_bytes<T>(content: &TextOrList<'_, T>) -> usize {
-    if let TextOrList::Text(text) = content { text.len() } else { 0 }
 }
 
 impl ReasoningDetail<'_> {

@@ -14,6 +14,7 @@ use crate::neutral::part::{Base64, File, Image, Part, Source, Thinking, ToolCall
 use crate::neutral::request::{
     Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
 };
+use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 
 const BODY: Table = &[
@@ -219,9 +220,9 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
     Ok(())
 }
 
-fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Option<Part> {
-    let Block { kind, text, source, title, citations, .. } = block;
-    let kind = kind.unwrap_or_default();
+fn read_block(mut block: Block, path: &'static str, uses: &mut UsedFeatures) -> Option<Part> {
+    let kind = block.kind.take().unwrap_or_default();
+    let citations = &block.citations;
     let wants_citations = || citations.as_ref().is_some_and(|wants| wants.get().contains("true"));
     if matches!(kind.as_str(), "document" | "search_result") && wants_citations() {
         uses.add(Feature::Citations, path, "citations");
@@ -229,26 +230,26 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
     match kind.as_str() {
         "text" => {
             uses.add_if(citations.is_some(), Feature::Hints, path, "citations");
-            text.map(Part::Text)
+            block.text.map(Part::Text)
         }
         "image" => {
-            let source = read_source(source?, false, path, uses)?;
+            let source = read_source(block.source?, false, path, uses)?;
             uses.add(Feature::Images, path, "image");
             Some(Part::Image(Image { source, detail: None }))
         }
         "document" => {
-            let source = read_source(source?, true, path, uses)?;
+            let source = read_source(block.source?, true, path, uses)?;
             uses.add_file(&source, path, "document");
-            Some(Part::File(File { source, name: title }))
+            Some(Part::File(File { source, name: block.title }))
         }
         "search_result" => {
             uses.add(Feature::SearchResults, path, kind);
-            let from = match source {
+            let from = match block.source {
                 Some(WordOr::Word(from)) => Some(from),
                 _ => None,
             };
             let found = texts_of(block.content, path, uses);
-            let whole = title.into_iter().chain(from).chain(found).collect::<Vec<_>>();
+            let whole = block.title.into_iter().chain(from).chain(found).collect::<Vec<_>>();
             Some(Part::Text(whole.join("\n")))
         }
         "tool_use" => {
@@ -261,12 +262,11 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
         }
         "tool_result" => {
             uses.add(Feature::ToolResults, path, "tool_result");
-            let (id, content, is_error) = (block.tool_use_id, block.content, block.is_error);
-            Some(Part::ToolResult(read_tool_result(id, content, is_error, path, uses)))
+            Some(Part::ToolResult(read_tool_result(block, path, uses)))
         }
         "thinking" | "redacted_thinking" => {
             uses.add(Feature::Thinking, path, kind);
-            Some(Part::Thinking(read_thinking(block.thinking, block.signature, block.data)))
+            Some(Part::Thinking(read_thinking(block)))
         }
         "tool_reference" => {
             uses.add(Feature::DeferredTools, path, kind);
@@ -279,16 +279,11 @@ fn read_block(block: Block, path: &'static str, uses: &mut UsedFeatures) -> Opti
     }
 }
 
-fn read_tool_result(
-    call_id: Option<String>,
-    content: Option<Content<Block>>,
-    is_error: Option<bool>,
-    path: &'static str,
-    uses: &mut UsedFeatures,
-) -> ToolResult {
-    let (call_id, is_error) = (call_id.unwrap_or_default(), is_error.unwrap_or_default());
+fn read_tool_result(block: Block, path: &'static str, uses: &mut UsedFeatures) -> ToolResult {
+    let call_id = block.tool_use_id.unwrap_or_default();
+    let is_error = block.is_error.unwrap_or_default();
     uses.add_if(is_error, Feature::ResultErrors, path, "is_error");
-    let content = read_parts(content, "messages.content.content.", uses, read_block);
+    let content = read_parts(block.content, "messages.content.content.", uses, read_block);
     let has_media = content.iter().any(|part| matches!(part, Part::Image(_) | Part::File(_)));
     uses.add_if(has_media, Feature::ResultMedia, path, "tool_result");
     ToolResult { call_id, content, is_error }
@@ -307,22 +302,14 @@ fn note_other(kind: String, path: &'static str, uses: &mut UsedFeatures) {
     uses.add(feature, path, kind);
 }
 
-fn read_thinking(
-    text: Option<String>,
-    signature: Option<String>,
-    data: Option<String>,
-) -> Thinking {
-    let own = |value| Seal { dialect: "messages", value };
-    let seal = match (signature, data) {
-        (Some(signature), _) => Some(
-            Seal::from_text(&signature).unwrap_or_else(|| own(json!({ "signature": signature }))),
-        ),
-        (None, Some(data)) => {
-            Some(Seal::from_text(&data).unwrap_or_else(|| own(json!({ "redacted": data }))))
-        }
-        (None, None) => None,
-    };
-    Thinking { text: text.unwrap_or_default(), seal }
+fn read_thinking(block: Block) -> Thinking {
+    let signed = block.signature.map(|signature| ("signature", signature));
+    let sealed = signed.or(block.data.map(|data| ("redacted", data)));
+    let seal = sealed.map(|(member, sealed)| {
+        let own = || Seal { dialect: seal::MESSAGES, value: json!({ member: sealed }) };
+        Seal::from_text(&sealed).unwrap_or_else(own)
+    });
+    Thinking { text: block.thinking.unwrap_or_default(), seal }
 }
 
 fn read_source(

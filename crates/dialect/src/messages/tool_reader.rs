@@ -77,18 +77,13 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
         return read_toolset(tool.mcp_server_name, tool.default_config, tool.configs, request);
     }
     let allowed_domains = tool.allowed_domains.unwrap_or_default();
-    if !allowed_domains.is_empty() {
-        uses.add(Feature::WebSearchAllowed, "tools.", "allowed_domains");
-    }
+    let (allows, blocks) = (Feature::WebSearchAllowed, Feature::WebSearchBlocked);
+    uses.add_if(!allowed_domains.is_empty(), allows, "tools.", "allowed_domains");
     let blocked_domains = tool.blocked_domains.unwrap_or_default();
-    if !blocked_domains.is_empty() {
-        uses.add(Feature::WebSearchBlocked, "tools.", "blocked_domains");
-    }
+    uses.add_if(!blocked_domains.is_empty(), blocks, "tools.", "blocked_domains");
     if kind.starts_with("web_search_") {
-        if tool.user_location.is_some() {
-            uses.add(Feature::WebSearchPlace, "tools.", "user_location");
-        }
         let place = tool.user_location.map(Place::parts);
+        uses.add_if(place.is_some(), Feature::WebSearchPlace, "tools.", "user_location");
         uses.add(Feature::WebSearch, "tools.", kind);
         request.web_search =
             Some(WebSearch { allowed_domains, blocked_domains, place, context_size: None });
@@ -148,10 +143,10 @@ fn read_toolset(
 pub(super) fn read_choice(choice: Choice, request: &mut Request) {
     let uses = &mut request.uses;
     uses.add(Feature::ToolChoice, "", "tool_choice");
-    if choice.disable_parallel_tool_use == Some(true) {
-        uses.add(Feature::ParallelCalls, "tool_choice.", "disable_parallel_tool_use");
-    }
-    request.parallel_tool_calls = choice.disable_parallel_tool_use.map(|disabled| !disabled);
+    let parallel = choice.disable_parallel_tool_use.map(|disabled| !disabled);
+    let (is_off, name) = (parallel == Some(false), "disable_parallel_tool_use");
+    uses.add_if(is_off, Feature::ParallelCalls, "tool_choice.", name);
+    request.parallel_tool_calls = parallel;
     let of_provider = request.web_search.is_some() || request.web_fetch || request.code_execution;
     let is_function = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
     request.tool_choice = Some(match (choice.kind.as_deref(), choice.name) {

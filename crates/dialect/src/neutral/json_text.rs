@@ -107,6 +107,17 @@ impl<'de: 'a, 'a, O: Deserialize<'de>, L: Deserialize<'de>> Deserialize<'de> for
 /// A string or a list, such as the content of a message.
 pub type TextOrList<'a, T> = Shape<'a, IgnoredAny, JsonList<T>>;
 
+impl<T> TextOrList<'_, T> {
+    /// Bytes of the text, or of a list with so many in each object.
+    pub(crate) fn bytes(&self, each: impl Fn(&T) -> usize) -> usize {
+        match self {
+            TextOrList::Text(text) => text.len(),
+            TextOrList::List(JsonList(items)) => items.iter().flatten().map(each).sum(),
+            _ => 0,
+        }
+    }
+}
+
 /// An object; `None` if the value has another type.
 pub struct JsonObject<T>(pub Option<T>);
 

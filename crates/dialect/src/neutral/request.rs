@@ -100,21 +100,10 @@ pub(crate) fn full_name(namespace: &str, name: &str) -> String {
 pub struct WebSearch {
     pub allowed_domains: Vec<String>,
     pub blocked_domains: Vec<String>,
-    /// `city`, `country`, `region`, `timezone`.
-    pub place: Option<[Option<String>; 4]>,
+    /// Of `city`, `country`, `region` and `timezone` those that are known.
+    pub place: Option<Vec<(&'static str, String)>>,
     /// `low`, `medium` or `high`.
     pub context_size: Option<String>,
-}
-
-impl WebSearch {
-    /// Calls `write` with each known member of the place.
-    pub(crate) fn write_place(place: &[Option<String>; 4], mut write: impl FnMut(&str, &str)) {
-        for (name, value) in ["city", "country", "region", "timezone"].iter().zip(place) {
-            if let Some(value) = value {
-                write(name, value);
-            }
-        }
-    }
 }
 
 /// An MCP server that the provider calls without asking for approval.

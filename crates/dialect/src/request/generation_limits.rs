@@ -125,9 +125,13 @@ impl GenerationLimits {
             | "file_ids"
             | "attachments"
             | "chat_template"
-            | "mm_processor_kwargs" => self.is_open |= is_there(cursor)?,
-            "search_options" | "search_parameters" | "enable_search" | "mcp_servers"
-            | "plugins" | "data_sources" => self.is_open |= is_there(cursor)?,
+            | "mm_processor_kwargs"
+            | "search_options"
+            | "search_parameters"
+            | "enable_search"
+            | "mcp_servers"
+            | "plugins"
+            | "data_sources" => self.is_open |= is_there(cursor)?,
             "service_tier" | "speed" | "inference_geo" => self.read_mode(cursor, name)?,
             "web_search_options" => {
                 // Even an empty object enables the search.

@@ -234,7 +234,7 @@ fn write_search(tools: &mut Items<'_>, search: &WebSearch) {
         if let Some(place) = &search.place {
             tool.object("user_location", |location| {
                 location.value("type", "approximate");
-                WebSearch::write_place(place, |name, value| location.value(name, value));
+                place.iter().for_each(|(name, value)| location.value(name, value));
             });
         }
     });

@@ -120,10 +120,8 @@ impl ResponsesStreamWriter {
         self.ids.push(id);
         match part {
             PartKind::Thinking => {
-                put!(
-                    out,
-                    ",\"type\":\"reasoning\",\"summary\":[],\"encrypted_content\":null}}\n\n"
-                );
+                put!(out, ",\"type\":\"reasoning\",\"summary\":[],");
+                put!(out, "\"encrypted_content\":null}}\n\n");
             }
             PartKind::ToolCall { id, name } => {
                 put!(out, ",\"type\":\"function_call\",\"status\":\"in_progress\",\"call_id\":");

@@ -101,22 +101,16 @@ pub(super) fn read_tool(mut tool: ToolMember, request: &mut Request) {
             uses.add(Feature::WebSearch, "tools.", kind);
             let filters = tool.filters.unwrap_or_default();
             let allowed_domains = filters.allowed_domains.unwrap_or_default();
-            if !allowed_domains.is_empty() {
-                uses.add(Feature::WebSearchAllowed, "tools.filters.", "allowed_domains");
-            }
-            if tool.user_location.is_some() {
-                uses.add(Feature::WebSearchPlace, "tools.", "user_location");
-            }
-            if tool.search_context_size.is_some() {
-                uses.add(Feature::WebSearchSize, "tools.", "search_context_size");
-            }
-            let place = tool.user_location;
-            request.web_search = Some(WebSearch {
-                allowed_domains,
-                blocked_domains: Vec::new(),
-                place: place.map(Place::parts),
-                context_size: tool.search_context_size,
-            });
+            let place = tool.user_location.map(Place::parts);
+            let context_size = tool.search_context_size;
+            let (filters, is_asked) = ("tools.filters.", !allowed_domains.is_empty());
+            uses.add_if(is_asked, Feature::WebSearchAllowed, filters, "allowed_domains");
+            uses.add_if(place.is_some(), Feature::WebSearchPlace, "tools.", "user_location");
+            let is_sized = context_size.is_some();
+            uses.add_if(is_sized, Feature::WebSearchSize, "tools.", "search_context_size");
+            let blocked_domains = Vec::new();
+            request.web_search =
+                Some(WebSearch { allowed_domains, blocked_domains, place, context_size });
         }
         _ => uses.add(Feature::ServerTools, "tools.", kind),
     }
