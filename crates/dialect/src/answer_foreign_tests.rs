@@ -196,7 +196,10 @@ fn a_last_event_without_a_streamed_item_repeats_no_text() {
     let message = json!({"type": "message", "id": "msg_1", "role": "assistant"});
     let mut whole = message.clone();
     whole["content"] = json!([{"type": "output_text", "text": "It is 4."}]);
-    let added = |index: u64, item: &Value| json!({"type": "response.output_item.added", "output_index": index, "item": item});
+    let added = |index: u64, item: &Value| {
+        let kind = "response.output_item.added";
+        json!({"type": kind, "output_index": index, "item": item})
+    };
     let events = [
         json!({"type": "response.created", "response": {"id": "resp_1", "model": "m"}}),
         added(0, &json!({"type": "reasoning", "id": "rs_1"})),

@@ -105,7 +105,7 @@ impl<'de: 'a, 'a, O: Deserialize<'de>, L: Deserialize<'de>> Deserialize<'de> for
 }
 
 /// A string or a list, such as the content of a message.
-pub type TextOrList<'a, T> = Shape<'a, IgnoredAny, JsonList<T>>;
+pub(crate) type TextOrList<'a, T> = Shape<'a, IgnoredAny, JsonList<T>>;
 
 impl<T> TextOrList<'_, T> {
     /// Bytes of the text, or of a list with so many in each object.
