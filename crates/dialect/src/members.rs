@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::feature::Feature;
-use super::neutral::json_text::{JsonPresence, JsonText, Shape};
+use super::neutral::json_text::{JsonPresence, JsonText, OfShape, read_shape};
 use super::neutral::part::Part;
 use super::neutral::request::UsedFeatures;
 use super::neutral::size;
@@ -121,6 +122,7 @@ macro_rules! wire_object {
         }
 
         impl<'de> $crate::members::Fields<'de> for $name {
+            #[inline(always)]
             fn read<A: serde::de::MapAccess<'de>>(
                 &mut self,
                 name: &str,
@@ -169,6 +171,7 @@ macro_rules! answer_object {
         }
 
         impl<'de: 'a, 'a> $crate::members::Fields<'de> for $name<'a> {
+            #[inline(always)]
             fn read<A: serde::de::MapAccess<'de>>(
                 &mut self,
                 name: &str,
@@ -240,12 +243,25 @@ pub(super) enum Content<P> {
 
 impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match Shape::<IgnoredAny, Vec<P>>::deserialize(from)? {
-            Shape::Text(text) => Ok(Content::Text(text.into_owned())),
-            Shape::List(parts) => Ok(Content::Parts(parts)),
-            Shape::Object(_) => Ok(Content::Other),
-            Shape::Nothing => Err(Error::custom("no text and no list")),
-        }
+        read_shape(from)
+    }
+}
+
+impl<'de, P: Deserialize<'de>> OfShape<'de> for Content<P> {
+    fn other<E: Error>() -> Result<Self, E> {
+        Err(Error::custom("no text and no list"))
+    }
+
+    fn text<E: Error>(text: Cow<'de, str>) -> Result<Self, E> {
+        Ok(Content::Text(text.into_owned()))
+    }
+
+    fn object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        IgnoredAny.visit_map(map).map(|_| Content::Other)
+    }
+
+    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Content::Parts)
     }
 }
 
@@ -276,10 +292,24 @@ pub(super) enum WordOr<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match Shape::<T, IgnoredAny>::deserialize(from)? {
-            Shape::Text(word) => Ok(WordOr::Word(word.into_owned())),
-            Shape::Object(object) => Ok(WordOr::Object(object)),
-            Shape::List(_) | Shape::Nothing => Err(Error::custom("no word and no object")),
-        }
+        read_shape(from)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> OfShape<'de> for WordOr<T> {
+    fn other<E: Error>() -> Result<Self, E> {
+        Err(Error::custom("no word and no object"))
+    }
+
+    fn text<E: Error>(word: Cow<'de, str>) -> Result<Self, E> {
+        Ok(WordOr::Word(word.into_owned()))
+    }
+
+    fn object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(WordOr::Object)
+    }
+
+    fn list<A: SeqAccess<'de>>(_: A) -> Result<Self, A::Error> {
+        Self::other()
     }
 }

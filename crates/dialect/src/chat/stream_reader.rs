@@ -13,7 +13,7 @@ use crate::neutral::event::{
     Choices, Each, Lost, PartKind, ReadEvents, StreamEvent, Unreadable, drop_if, tell_unknown,
 };
 use crate::neutral::failure;
-use crate::neutral::json_text::{JsonList, JsonText, TextOrList};
+use crate::neutral::json_text::JsonText;
 use crate::neutral::normalizer::ANSWER_PARTS;
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal::Seal;
@@ -107,11 +107,12 @@ impl ChatStreamReader {
             let created = chunk.created.0.unwrap_or(0);
             each(StreamEvent::Start { id, model, created, usage: None });
         }
-        let told = chunk.choices.iter().flatten().map(|choice| {
+        let mut choices = Choices::default();
+        for choice in chunk.choices.iter().flatten() {
             let bytes = choice.said(whole).map_or(0, CompletionDelta::bytes);
-            (choice.index, &*choice.finish_reason, bytes)
-        });
-        let choices = Choices::tell(told, each);
+            choices.add(choice.index.0.unwrap_or(0), !choice.finish_reason.is_empty(), bytes);
+        }
+        choices.tell(each);
         for choice in chunk.choices.iter().flatten() {
             if choice.index.0.unwrap_or(0) == 0 {
                 self.choice(choice, whole, each);
@@ -162,13 +163,8 @@ impl ChatStreamReader {
                 self.text(ChatPart::Thinking, PartKind::Thinking, text, each);
             }),
         }
-        match &delta.content {
-            TextOrList::Text(text) => self.text(ChatPart::Text, PartKind::Text, text, each),
-            TextOrList::List(JsonList(pieces)) => {
-                pieces.iter().flatten().for_each(|piece| self.piece(piece, each));
-            }
-            _ => {}
-        }
+        self.text(ChatPart::Text, PartKind::Text, delta.content.text(), each);
+        delta.content.list().iter().for_each(|piece| self.piece(piece, each));
         self.text(ChatPart::Refusal, PartKind::Refusal, &delta.refusal, each);
         for annotation in delta.annotations.iter().flatten() {
             let cited = annotation.url_citation.as_ref();
@@ -215,17 +211,10 @@ impl ChatStreamReader {
     }
 
     fn piece(&mut self, piece: &ContentPiece<'_>, each: Each<'_>) {
-        match &piece.thinking {
-            TextOrList::Text(text) => {
-                self.text(ChatPart::Thinking, PartKind::Thinking, text, each);
-            }
-            TextOrList::List(JsonList(pieces)) => {
-                for thought in pieces.iter().flatten() {
-                    self.text(ChatPart::Thinking, PartKind::Thinking, &thought.text, each);
-                    tell_unknown("choices.message.content.thinking.", &thought.others, each);
-                }
-            }
-            _ => {}
+        self.text(ChatPart::Thinking, PartKind::Thinking, piece.thinking.text(), each);
+        for thought in piece.thinking.list() {
+            self.text(ChatPart::Thinking, PartKind::Thinking, &thought.text, each);
+            tell_unknown("choices.message.content.thinking.", &thought.others, each);
         }
         self.text(ChatPart::Text, PartKind::Text, &piece.text, each);
         self.text(ChatPart::Refusal, PartKind::Refusal, &piece.refusal, each);

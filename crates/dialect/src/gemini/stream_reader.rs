@@ -93,9 +93,11 @@ impl ReadEvents for GeminiStreamReader {
             let (id, model) = (&chunk.id, &chunk.model);
             each(StreamEvent::Start { id, model, created: 0, usage: None });
         }
-        let told = chunk.candidates.iter().flatten();
-        let told = told.map(|one| (one.index, &*one.finish_reason, one.bytes()));
-        let choices = Choices::tell(told, each);
+        let mut choices = Choices::default();
+        for one in chunk.candidates.iter().flatten() {
+            choices.add(one.index.0.unwrap_or(0), !one.finish_reason.is_empty(), one.bytes());
+        }
+        choices.tell(each);
         for candidate in chunk.candidates.iter().flatten() {
             if candidate.index.0.unwrap_or(0) == 0 {
                 self.candidate(candidate, each);

@@ -9,7 +9,7 @@ use crate::neutral::event::{
     Each, Lost, PartKind, ReadEvents, StreamEvent, Unreadable, tell_unknown,
 };
 use crate::neutral::failure;
-use crate::neutral::json_text::{JsonCount, JsonList, JsonText, TextOrList};
+use crate::neutral::json_text::{JsonCount, JsonText, TextOrList};
 use crate::neutral::open_parts::OpenParts;
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
@@ -141,16 +141,11 @@ impl MessagesStreamReader {
     }
 
     fn content(&mut self, message: &MessageBody<'_>, each: Each<'_>) {
-        match &message.content {
-            // Some servers write a plain text as content.
-            TextOrList::Text(text) => self.parts.text(0, PartKind::Text, text, each),
-            TextOrList::List(JsonList(blocks)) => {
-                for (index, block) in (0..).zip(blocks.iter().flatten()) {
-                    self.block(index, block, each);
-                    self.stop(index, each);
-                }
-            }
-            _ => {}
+        // Some servers write a plain text as content.
+        self.parts.text(0, PartKind::Text, message.content.text(), each);
+        for (index, block) in (0..).zip(message.content.list()) {
+            self.block(index, block, each);
+            self.stop(index, each);
         }
     }
 

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 
 use super::answer::{Citation, Failure, StopReason};
-use super::json_text::JsonCount;
 use super::seal::Seal;
 use crate::usage_object::PartialUsage;
 
@@ -127,24 +126,24 @@ pub(crate) struct Choices {
 }
 
 impl Choices {
-    /// Tells the answers of an event, each with its index, why it ended, and the bytes of its text.
-    /// No provider gives more than 128 answers at once.
-    pub(crate) fn tell<'a>(
-        answers: impl Iterator<Item = (JsonCount, &'a str, u64)>,
-        each: Each<'_>,
-    ) -> Choices {
-        let mut choices = Choices::default();
-        for (JsonCount(index), end, bytes) in answers {
-            let index = u32::try_from(index.unwrap_or(0)).unwrap_or(u32::MAX);
-            let bit = 1u128.checked_shl(index).unwrap_or(0);
-            choices.begun |= bit;
-            choices.ended |= if end.is_empty() { 0 } else { bit };
-            choices.other_bytes += if index > 0 { bytes } else { 0 };
+    /// Notes the answer of this index, whose text in this event has so many bytes. No provider
+    /// gives more than 128 answers at once.
+    pub(crate) fn add(&mut self, index: u64, has_ended: bool, bytes: u64) {
+        let bit = u32::try_from(index).ok().and_then(|index| 1u128.checked_shl(index));
+        self.begun |= bit.unwrap_or(0);
+        if has_ended {
+            self.ended |= bit.unwrap_or(0);
         }
-        if choices != Choices::default() {
-            each(StreamEvent::Choices(choices));
+        if index > 0 {
+            self.other_bytes += bytes;
         }
-        choices
+    }
+
+    /// Tells the answers, if there are any.
+    pub(crate) fn tell(self, each: Each<'_>) {
+        if self != Choices::default() {
+            each(StreamEvent::Choices(self));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -23,12 +23,87 @@ impl Deref for JsonText<'_> {
     }
 }
 
+/// A type that is made of some shapes of JSON values, and tells what becomes of all others.
+pub(crate) trait OfShape<'de>: Sized {
+    /// The value in the place of another shape.
+    fn other<E: Error>() -> Result<Self, E>;
+
+    fn text<E: Error>(_: Cow<'de, str>) -> Result<Self, E> {
+        Self::other()
+    }
+
+    fn object<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Self::other()
+    }
+
+    fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Self::other()
+    }
+}
+
+struct ShapeVisitor<T>(PhantomData<T>);
+
+/// Reads a value that is neither a string, an object nor a list.
+macro_rules! others {
+    ($($visit:ident $type:ty)*) => {
+        $(fn $visit<E: Error>(self, _: $type) -> Result<T, E> {
+            T::other()
+        })*
+    };
+}
+
+impl<'de, T: OfShape<'de>> Visitor<'de> for ShapeVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<T, E> {
+        T::text(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::text(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::object(map)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        T::list(list)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<T, E> {
+        T::other()
+    }
+
+    others!(visit_bool bool visit_i64 i64 visit_u64 u64 visit_f64 f64);
+}
+
+/// Reads a value of any type.
+pub(crate) fn read_shape<'de, T: OfShape<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    from.deserialize_any(ShapeVisitor(PhantomData))
+}
+
+impl<'de: 'a, 'a> OfShape<'de> for JsonText<'a> {
+    fn other<E: Error>() -> Result<Self, E> {
+        Ok(JsonText::default())
+    }
+
+    fn text<E: Error>(text: Cow<'de, str>) -> Result<Self, E> {
+        Ok(JsonText(text))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Shape::<IgnoredAny, IgnoredAny>::deserialize(deserializer)? {
-            Shape::Text(text) => JsonText(text),
-            _ => JsonText::default(),
-        })
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read_shape(from)
     }
 }
 
@@ -44,100 +119,96 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonWritten<'a> {
     }
 }
 
-/// A value of any type. An object is read as `O`, and a list as `L`.
-#[derive(Debug, Default)]
-pub enum Shape<'a, O, L> {
-    /// A number, a boolean or null.
-    #[default]
-    Nothing,
-    Text(Cow<'a, str>),
-    Object(O),
-    List(L),
-}
-
-struct ShapeVisitor<S>(PhantomData<S>);
-
-/// Reads a value that is neither a string, an object nor a list.
-macro_rules! nothing {
-    ($($visit:ident $type:ty)*) => {
-        $(fn $visit<E>(self, _: $type) -> Result<Self::Value, E> {
-            Ok(Shape::Nothing)
-        })*
-    };
-}
-
-impl<'de: 'a, 'a, O: Deserialize<'de>, L: Deserialize<'de>> Visitor<'de>
-    for ShapeVisitor<Shape<'a, O, L>>
-{
-    type Value = Shape<'a, O, L>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Shape::Text(Cow::Borrowed(text)))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Shape::Text(Cow::Owned(text.to_owned())))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        O::deserialize(MapAccessDeserializer::new(map)).map(Shape::Object)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-        L::deserialize(SeqAccessDeserializer::new(list)).map(Shape::List)
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Shape::Nothing)
-    }
-
-    nothing!(visit_bool bool visit_i64 i64 visit_u64 u64 visit_f64 f64);
-}
-
-impl<'de: 'a, 'a, O: Deserialize<'de>, L: Deserialize<'de>> Deserialize<'de> for Shape<'a, O, L> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ShapeVisitor::<Self>(PhantomData))
-    }
-}
-
-/// A string or a list, such as the content of a message.
-pub(crate) type TextOrList<'a, T> = Shape<'a, IgnoredAny, JsonList<T>>;
-
-impl<T> TextOrList<'_, T> {
-    /// Bytes of the text, or of a list with so many in each object.
-    pub(crate) fn bytes(&self, each: impl Fn(&T) -> usize) -> usize {
-        match self {
-            TextOrList::Text(text) => text.len(),
-            TextOrList::List(JsonList(items)) => items.iter().flatten().map(each).sum(),
-            _ => 0,
-        }
-    }
-}
-
 /// An object; `None` if the value has another type.
 pub struct JsonObject<T>(pub Option<T>);
 
+impl<'de, T: Deserialize<'de>> OfShape<'de> for JsonObject<T> {
+    fn other<E: Error>() -> Result<Self, E> {
+        Ok(JsonObject(None))
+    }
+
+    fn object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|object| JsonObject(Some(object)))
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = Shape::<T, IgnoredAny>::deserialize(deserializer)?;
-        Ok(JsonObject(if let Shape::Object(object) = read { Some(object) } else { None }))
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read_shape(from)
     }
 }
 
 /// The objects of a list; `None` if the value has another type.
-#[derive(Debug)]
 pub struct JsonList<T>(pub Option<Vec<T>>);
 
+impl<'de, T: Deserialize<'de>> OfShape<'de> for JsonList<T> {
+    fn other<E: Error>() -> Result<Self, E> {
+        Ok(JsonList(None))
+    }
+
+    fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut items = Vec::new();
+        while let Some(JsonObject(item)) = list.next_element()? {
+            items.extend(item);
+        }
+        Ok(JsonList(Some(items)))
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonList<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = Shape::<IgnoredAny, Vec<JsonObject<T>>>::deserialize(deserializer)?;
-        let Shape::List(items) = read else { return Ok(JsonList(None)) };
-        // The items stay where they are.
-        Ok(JsonList(Some(items.into_iter().filter_map(|JsonObject(item)| item).collect())))
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read_shape(from)
+    }
+}
+
+/// The text of a string, or the objects of a list, such as the content of a message; nothing if the
+/// value has another type.
+#[derive(Debug)]
+pub(crate) enum TextOrList<'a, T> {
+    Text(Cow<'a, str>),
+    List(Vec<T>),
+}
+
+impl<T> Default for TextOrList<'_, T> {
+    fn default() -> Self {
+        TextOrList::Text(Cow::default())
+    }
+}
+
+impl<T> TextOrList<'_, T> {
+    /// The text; empty if there is a list.
+    pub(crate) fn text(&self) -> &str {
+        if let TextOrList::Text(text) = self { text } else { "" }
+    }
+
+    /// The objects; none if there is a text.
+    pub(crate) fn list(&self) -> &[T] {
+        if let TextOrList::List(list) = self { list } else { &[] }
+    }
+
+    /// Bytes of text, with so many of each object.
+    pub(crate) fn bytes(&self, each: impl Fn(&T) -> usize) -> usize {
+        self.text().len() + self.list().iter().map(each).sum::<usize>()
+    }
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> OfShape<'de> for TextOrList<'a, T> {
+    fn other<E: Error>() -> Result<Self, E> {
+        Ok(TextOrList::default())
+    }
+
+    fn text<E: Error>(text: Cow<'de, str>) -> Result<Self, E> {
+        Ok(TextOrList::Text(text))
+    }
+
+    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        JsonList::list(list).map(|list| TextOrList::List(list.0.unwrap_or_default()))
+    }
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for TextOrList<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read_shape(from)
     }
 }
 
