@@ -27,6 +27,7 @@ mod process;
 mod prose;
 mod rivals;
 mod sides;
+mod stalls;
 mod streams;
 mod translated;
 mod upstream;
@@ -98,6 +99,9 @@ struct Flags {
     /// Where the chart of a comparison goes.
     #[arg(long, requires = "compare")]
     chart: Option<PathBuf>,
+    /// Counts answers that come late for no reason, among so many requests.
+    #[arg(long)]
+    stalls: Option<u64>,
     /// Counts instructions under callgrind instead of timing.
     #[arg(long)]
     instructions: bool,
@@ -159,6 +163,11 @@ fn measure(flags: &Flags) -> Result<()> {
     }
     if flags.instructions {
         return instructions::measure(flags, flags.requests);
+    }
+    if let Some(requests) = flags.stalls {
+        let captures = !flags.without_captures;
+        let sizes = (flags.threads, captures);
+        return stalls::measure(requests, flags.connections, sizes, flags.beside.as_deref());
     }
     let window = Duration::from_secs_f64(flags.seconds);
     let windows = usize::from(flags.windows);

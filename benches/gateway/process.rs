@@ -26,7 +26,7 @@ pub struct Process {
     child: Child,
     address: SocketAddr,
     /// The directory of its configuration and files.
-    _dir: TempDir,
+    dir: TempDir,
     /// Its name in tables.
     name: &'static str,
     /// Name of its data-path threads, if they have a name.
@@ -87,7 +87,7 @@ impl Process {
         Ok(Process {
             child,
             address,
-            _dir: dir,
+            dir,
             name,
             data_path: None,
             credential: String::new(),
@@ -109,6 +109,11 @@ impl Process {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+
+    /// Writes a file of its directory.
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+        Ok(std::fs::write(self.dir.path().join(name), text)?)
     }
 
     /// The name in tables.
