@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -175,6 +176,32 @@ async fn an_upgrade_that_fails_changes_nothing() {
     gateway.upgrade().await;
     gateway.predecessor_ends().await;
     goes_on(&gateway, &key).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_fails_to_take_over_takes_no_connection() {
+    let (gateway, key, _slow) = small().await;
+    set_threads(&gateway, (64, true));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = gateway.dir().join("rerouter.yaml");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let metrics = document.lines().find(|line| line.starts_with("metrics:")).unwrap();
+    let other = format!("metrics: {{ address: '{}' }}", taken.local_addr().unwrap());
+    std::fs::write(&path, document.replace(metrics, &other)).unwrap();
+    let (site, ended) = (Site::of(&gateway), AtomicBool::new(false));
+    let ask = async {
+        while !ended.load(Ordering::Acquire) {
+            assert_eq!(site.send(&site.chat(&key)).await.status, 200);
+        }
+    };
+    let fail = async {
+        for _ in 0..3 {
+            let said = gateway.fail_to_upgrade().await;
+            assert!(said.contains("cannot listen"), "{said}");
+        }
+        ended.store(true, Ordering::Release);
+    };
+    tokio::join!(ask, fail);
 }
 
 /// As if the running gateway did not know the last two steps. It cannot work beside the first of

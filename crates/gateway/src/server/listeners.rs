@@ -11,7 +11,6 @@ use pingora::listeners::{L4BufferSettings, ListenerConfig};
 use pingora::server::{ListenFds, ShutdownWatch};
 use pingora::services::Service as ServiceTrait;
 use pingora::services::listening::Service;
-use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{BootError, ready};
@@ -45,18 +44,20 @@ impl ListeningSocket {
 pub(super) struct Sockets(Vec<ListeningSocket>);
 
 impl Sockets {
-    /// Opens sockets: for each address all inherited ones, and new ones up to the number wanted.
+    /// Opens sockets: for each address all inherited ones, and as many new ones that each of its
+    /// services has the same number. Only [`listen`] lets the kernel spread connections over new
+    /// ones.
     pub(super) fn open(
         wanted: impl Iterator<Item = (SocketAddr, usize)>,
         mut inherited: Vec<(SocketAddr, TcpListener)>,
     ) -> Result<Self, BootError> {
         let mut sockets = Vec::new();
-        for (address, count) in wanted {
+        for (address, services) in wanted {
             let told = |error: io::Error| BootError(format!("cannot listen on {address}: {error}"));
             let (own, others) = inherited.into_iter().partition(|(of, _)| *of == address);
             inherited = others;
             let own: Vec<_> = own.into_iter().map(|(_, socket)| socket).collect();
-            let own = fill(address, own, count)?;
+            let own = fill(address, own, services)?;
             for (number, socket) in own.into_iter().enumerate() {
                 socket.set_nonblocking(true).map_err(told)?;
                 // Accepted sockets inherit this size. Without it, the buffer grows to megabytes if
@@ -70,8 +71,10 @@ impl Sockets {
     }
 
     /// Duplicates the sockets.
-    pub(super) fn again(&self) -> io::Result<Vec<(SocketAddr, TcpListener)>> {
-        self.0.iter().map(|own| Ok((own.address, own.socket.try_clone()?))).collect()
+    pub(super) fn again(&self) -> Result<Vec<(SocketAddr, TcpListener)>, BootError> {
+        let again = |own: &ListeningSocket| Ok((own.address, own.socket.try_clone()?));
+        let all: io::Result<_> = self.0.iter().map(again).collect();
+        all.map_err(|error| BootError(error.to_string()))
     }
 
     /// Takes those sockets of an address that one of `parts` services listens on.
@@ -86,23 +89,35 @@ impl Sockets {
     }
 }
 
-/// Binds further sockets to `address`, up to `count`.
+/// Lets connections come to these sockets. An upgrade calls this once it has taken over: a
+/// connection that waits at a socket is reset when the socket closes.
+pub(super) fn listen(sockets: &[(SocketAddr, TcpListener)]) -> Result<(), BootError> {
+    sockets.iter().try_for_each(|(address, socket)| {
+        net::listen(socket, BACKLOG)
+            .map_err(|error| BootError(format!("cannot listen on {address}: {error}")))
+    })
+}
+
+/// Binds further sockets to `address`, up to a multiple of the number of its services.
 fn fill(
     address: SocketAddr,
     mut sockets: Vec<TcpListener>,
-    count: usize,
+    services: usize,
 ) -> Result<Vec<TcpListener>, BootError> {
     // The first is bound without SO_REUSEPORT, so that an address in use is refused.
     if sockets.is_empty() {
         sockets.push(ready::bind(address).map_err(|(_, why)| BootError(why))?);
     }
     let told =
-        |error: Errno| BootError(format!("cannot listen on {address} by each thread: {error}"));
-    while sockets.len() < count {
+        |error: io::Error| BootError(format!("cannot bind {address} for each thread: {error}"));
+    let count = sockets.len().next_multiple_of(services);
+    while let Some(first) = sockets.first().filter(|_| sockets.len() < count) {
+        // The port may be one that the kernel chose.
+        let bound = first.local_addr().map_err(told)?;
         for socket in &sockets {
-            sockopt::set_socket_reuseport(socket, true).map_err(told)?;
+            sockopt::set_socket_reuseport(socket, true).map_err(|error| told(error.into()))?;
         }
-        sockets.push(bind_beside(address).map_err(told)?);
+        sockets.push(bind_beside(bound).map_err(|error| told(error.into()))?);
     }
     Ok(sockets)
 }
@@ -114,7 +129,6 @@ fn bind_beside(address: SocketAddr) -> rustix::io::Result<TcpListener> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     net::bind(&socket, &address)?;
-    net::listen(&socket, BACKLOG)?;
     Ok(socket.into())
 }
 

@@ -102,6 +102,8 @@ impl Gateway {
         server: config::Server,
         environment: Environment,
     ) -> Result<Self, BootError> {
+        // The sockets of the running one come as descriptors.
+        descriptors::raise();
         boot::prepare(server, environment, Faults::default(), true).await
     }
 
@@ -123,6 +125,7 @@ impl Gateway {
     /// Adds listeners and background services to a Pingora server. Binds the listeners.
     pub fn add_to(self, server: &mut Server) -> Result<(), BootError> {
         let sockets = self.sockets(Vec::new())?;
+        listeners::listen(&sockets.again()?)?;
         self.add_with(server, sockets)
     }
 
@@ -168,11 +171,11 @@ impl Gateway {
             }
         }
         let limits = &self.app.server.limits;
-        let most = descriptors::fit(limits.connections);
+        let acceptors = acceptors(&self.app.server);
+        let most = descriptors::fit(limits.connections, acceptors, self.app.server.listeners.len());
         let share = limits.connections_per_address.unwrap_or(most.div_ceil(CONNECTIONS_SHARE));
         let room = ConnectionLimits { most, share, limit: "limits.connections" };
         let gate = Arc::new(ConnectionGate::new(self.app.clone(), room, certificates));
-        let acceptors = acceptors(&self.app.server);
         let threads = threads(&self.app.server) / acceptors;
         let conf = Arc::new(proxy_conf(&server.configuration, threads));
         for part in 0..acceptors {
@@ -242,7 +245,7 @@ pub fn run(
     let inherited = takeover.as_mut().map(|it| std::mem::take(&mut it.sockets)).unwrap_or_default();
     // Bound here, because Pingora would panic without a reason if it cannot bind.
     let bound = gateway.sockets(inherited)?;
-    let sockets = bound.again().map_err(|error| BootError(error.to_string()))?;
+    let sockets = bound.again()?;
     let conf = ServerConf {
         threads: threads(&app.server),
         // A maximum: the drain service exits as soon as no request is under way.
@@ -261,6 +264,7 @@ pub fn run(
     if let Some(takeover) = &takeover {
         takeover.begin(&app)?;
     }
+    listeners::listen(&sockets)?;
     let handed_over = Arc::new(Notify::new());
     let caught = Mutex::new(Some(caught));
     let stop = StopSignals { caught, handed_over: Arc::clone(&handed_over) };

@@ -160,12 +160,12 @@ async fn offer(
         let _left = wire::send(&stream, &serde_json::to_string(&Offer::Err(why.clone()))?, &[]);
         return Err(io::Error::other(why));
     }
-    send(offering, &stream)?;
+    let stream = send(offering, stream).await?;
     Ok((receive(stream, READY, LOAD_TIME).await?, peer.pid()))
 }
 
-/// Sends the offer. Blocking.
-fn send(offering: &Offering, stream: &UnixStream) -> io::Result<()> {
+/// Sends the offer, and the descriptors that do not fit into its message.
+async fn send(offering: &Offering, mut stream: UnixStream) -> io::Result<UnixStream> {
     let Offering { app, sockets, .. } = offering;
     let listeners = sockets.iter().map(|(_, socket)| socket.as_fd());
     let locks = app.store.data_locks().iter().map(AsFd::as_fd);
@@ -178,13 +178,13 @@ fn send(offering: &Offering, stream: &UnixStream) -> io::Result<()> {
         name: app.store.process().map(str::to_owned),
     });
     let first = parts.next().unwrap_or_default();
-    wire::send(stream, &serde_json::to_string(&offer)?, first)?;
+    wire::send(&stream, &serde_json::to_string(&offer)?, first)?;
     for part in parts {
-        // One line at a time is read, so that no descriptor is lost.
-        let (_more, _none) = wire::receive(stream, ANSWER_TIME)?;
-        wire::send(stream, MORE, part)?;
+        // The new process reads one line at a time, so that no descriptor is lost.
+        stream = receive(stream, MORE, ANSWER_TIME).await?;
+        wire::send(&stream, MORE, part)?;
     }
-    Ok(())
+    Ok(stream)
 }
 
 /// Waits until the new process sends the line `wanted`.
