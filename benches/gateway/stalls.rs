@@ -143,7 +143,11 @@ fn upstream() -> Result<SocketAddr> {
 
 /// Serves a connection until an error or a turn ends it.
 fn serve(mut stream: TcpStream, turns: &AtomicU64) -> std::io::Result<()> {
-    const BODY: &str = r#"{"id":"c","object":"chat.completion","created":1,"model":"fixed","choices":[{"index":0,"message":{"role":"assistant","content":"well"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
+    const BODY: &str = concat!(
+        r#"{"id":"c","object":"chat.completion","created":1,"model":"fixed","choices":["#,
+        r#"{"index":0,"message":{"role":"assistant","content":"well"},"finish_reason":"stop"}],"#,
+        r#""usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#
+    );
     stream.set_nodelay(true)?;
     let answer = |status: u16| {
         format!(

@@ -20,7 +20,7 @@
 //! - **Environment**: none is read; [`Environment`] holds it all. Without an `agent_key`, AGENT is
 //!   open.
 //! - **Listeners and threads** come from the server document, not from your [`ServerConf`]. Taken
-//!   from that: the size of the connection pool, local addresses, the CA file, work stealing.
+//!   from that: the size of each connection pool, local addresses, the CA file, work stealing.
 //!   [`Gateway::add_to`] binds the addresses, so Pingora's own upgrade does not hand them over.
 //! - **Open files**: the limit of your process is not changed. Connections beyond it are refused,
 //!   and a warning says so.
