@@ -159,14 +159,14 @@ fn serve(mut stream: TcpStream, turns: &AtomicU64) -> std::io::Result<()> {
     let mut came = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
-        let (mut whole, mut answered) = (None, false);
-        let turn = turns.fetch_add(1, Ordering::AcqRel) % TURNS;
+        let (mut whole, mut answered, mut turn) = (None, false, 0);
         let length = loop {
             if whole.is_none()
                 && let Some(end) = head_end(&came)
             {
                 let head = came.get(..end).unwrap_or_default();
                 whole = Some(end + content_length(head).unwrap_or_default());
+                turn = turns.fetch_add(1, Ordering::AcqRel) % TURNS;
                 if turn == 7 {
                     stream.write_all(answer(200).as_bytes())?;
                     answered = true;
