@@ -54,8 +54,7 @@ impl OfflineEvaluation {
 type ReadBody<'a> = &'a dyn Fn() -> Option<Bytes>;
 
 /// Decides a capture again and adds it to a report. `recorded` is the document of its decision, if
-/// that is known. `conditions`: whether reasons may quote
-/// the conditions of rules.
+/// that is known. `conditions`: whether reasons may quote the conditions of rules.
 pub(super) fn add(
     report: &mut EvaluationReport,
     question: &Question<'_>,

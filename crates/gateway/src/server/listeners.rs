@@ -110,14 +110,16 @@ fn fill(
     }
     let told =
         |error: io::Error| BootError(format!("cannot bind {address} for each thread: {error}"));
-    let count = sockets.len().next_multiple_of(services);
-    while let Some(first) = sockets.first().filter(|_| sockets.len() < count) {
+    let more = sockets.len().next_multiple_of(services) - sockets.len();
+    if let (Some(first), true) = (sockets.first(), more > 0) {
         // The port may be one that the kernel chose.
         let bound = first.local_addr().map_err(told)?;
         for socket in &sockets {
             sockopt::set_socket_reuseport(socket, true).map_err(|error| told(error.into()))?;
         }
-        sockets.push(bind_beside(bound).map_err(|error| told(error.into()))?);
+        for _ in 0..more {
+            sockets.push(bind_beside(bound).map_err(|error| told(error.into()))?);
+        }
     }
     Ok(sockets)
 }
