@@ -150,24 +150,19 @@ impl DataDir {
     }
 
     /// Checks that the directory can be made, and that it and its files can be written to; an error
-    /// says why not. It leaves no file behind and can run beside a process that uses the directory.
+    /// says why not. It leaves no file behind and can run beside a process that makes or uses the
+    /// directory.
     pub fn try_out(path: &Path) -> Result<(), String> {
         let why = |path: &Path, error: std::io::Error| {
             format!("cannot write to {}: {error}", path.display())
         };
-        let missing: Vec<&Path> = path
-            .ancestors()
-            .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
-            .collect();
-        let draft = path.join(format!("check-{}", std::process::id()));
-        let tried =
-            make(path).and_then(|()| File::options().write(true).create_new(true).open(&draft));
-        // The file may not exist.
+        // A missing directory is not made: another process may be making it. Whoever can write to
+        // the nearest directory above can make it.
+        let nearest = path.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
+        let draft = nearest.join(format!("check-{}", std::process::id()));
+        File::create_new(&draft).map_err(|error| why(path, error))?;
+        // The file may be gone.
         let _none = std::fs::remove_file(&draft);
-        for made in missing {
-            let _none = std::fs::remove_dir(made);
-        }
-        tried.map_err(|error| why(path, error))?;
         for file in FILES.map(|name| path.join(name)) {
             match File::options().append(true).open(&file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
