@@ -37,6 +37,8 @@ pub struct Plan {
     pub pinned: bool,
     /// The path of the chart, if one is written.
     pub chart: Option<PathBuf>,
+    /// Whether system calls are counted, and memory is read [`QUIET`] after the load.
+    pub thorough: bool,
 }
 
 impl Plan {
@@ -54,6 +56,7 @@ impl Plan {
             rivals: Vec::new(),
             pinned: false,
             chart: None,
+            thorough: false,
         }
     }
 }
@@ -72,7 +75,12 @@ struct Measured {
     /// Memory before the load and after all rows, of bare Pingora and of the side.
     idle: [Memory; 2],
     loaded: [Memory; 2],
+    /// Memory [`QUIET`] after the last load, if that was waited for.
+    after: Option<[Memory; 2]>,
 }
+
+/// Time after the last load in which memory may go back.
+const QUIET: Duration = Duration::from_secs(120);
 
 /// Measures all sides and prints the results. If a side cannot be measured, prints the reason.
 pub fn compare(plan: &Plan) -> Result<()> {
@@ -117,9 +125,18 @@ fn measure(plan: &Plan, kind: Kind) -> Result<Measured> {
         let row = pair.row(*bytes, windows, None)?;
         row.check()?;
         println!("{row}");
+        if plan.thorough {
+            let [bare, side] = pair.system_calls(*bytes)?;
+            println!("{:>9}  system calls a request: {bare:.1}, {side:.1}", "");
+        }
         rows.push(row);
     }
     let loaded = memory(&pair);
+    // A side whose figure is asked for; the others would take two minutes each.
+    let after = (plan.thorough && matches!(kind, Kind::Gateway)).then(|| {
+        std::thread::sleep(QUIET);
+        memory(&pair)
+    });
     let reached = rows.first().map_or(0.0, |row| row.value(Column::Rate).median);
     let slow = reached < 2.0 * plan.rate;
     let rate = if slow { reached / 4.0 } else { plan.rate };
@@ -139,7 +156,7 @@ fn measure(plan: &Plan, kind: Kind) -> Result<Measured> {
         }
     }
     let (name, named) = (pair.side.name(), pair.side.data_path.is_some());
-    Ok(Measured { name, named, rows, rate, added, busy, many, idle, loaded })
+    Ok(Measured { name, named, rows, rate, added, busy, many, idle, loaded, after })
 }
 
 /// Medians of bare Pingora and of the side. The tables show their ratios.
@@ -235,6 +252,7 @@ fn other_table(plan: &Plan, all: &[Measured]) -> Table {
             "KiB a stream above bare",
             "MB at rest",
             "MB at most",
+            "MB two minutes later",
         ]
         .map(str::to_owned)
         .to_vec(),
@@ -253,6 +271,7 @@ fn other_table(plan: &Plan, all: &[Measured]) -> Table {
             first.unwrap_or_else(|| "–".to_owned()),
             megabytes(side.idle[1].resident),
             megabytes(side.loaded[1].peak),
+            side.after.map_or_else(|| "–".to_owned(), |after| megabytes(after[1].resident)),
         ]);
     }
     if let Some(side) = all.first() {
@@ -260,6 +279,7 @@ fn other_table(plan: &Plan, all: &[Measured]) -> Table {
         cells.resize(6, "1".to_owned());
         cells.push("0".to_owned());
         cells.extend([side.idle[0].resident, side.loaded[0].peak].map(megabytes));
+        cells.extend(side.after.map(|after| megabytes(after[0].resident)));
         table.add_row(cells);
     }
     table

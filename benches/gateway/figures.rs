@@ -113,11 +113,16 @@ pub struct Row {
     /// Whether that rate was set because the gateway answers faster than it can store.
     pub slowed: bool,
     pairs: Vec<(Figures, Figures)>,
+    /// The shares of the machine's time that other processes used, and that the hypervisor took.
+    pub others: [f64; 2],
 }
+
+/// The share of the machine's time from which a row is marked.
+const NEIGHBOURS: f64 = 0.03;
 
 impl Row {
     pub fn new(bytes: usize, sides: [&'static str; 2]) -> Row {
-        Row { bytes, sides, pace: None, slowed: false, pairs: Vec::new() }
+        Row { bytes, sides, pace: None, slowed: false, pairs: Vec::new(), others: [0.0; 2] }
     }
 
     pub fn add(&mut self, first: Figures, second: Figures) {
@@ -204,6 +209,14 @@ impl fmt::Display for Row {
             self.pairs.len(),
             self.ratio(Column::Process),
         )?;
+        if self.others.iter().any(|share| *share > NEIGHBOURS) {
+            let [others, stolen] = self.others.map(|share| share * 100.0);
+            write!(
+                f,
+                "\n{:>9}  NEIGHBOURS WORKED: {others:.0} % of the machine, {stolen:.0} % stolen",
+                ""
+            )?;
+        }
         if let Some(pace) = self.pace {
             write!(
                 f,

@@ -179,6 +179,7 @@ fn measure(flags: &Flags) -> Result<()> {
         plan.rivals = flags.rivals.clone().unwrap_or_else(|| Rival::value_variants().to_vec());
         plan.chart = flags.chart.clone();
         plan.pinned = flags.pinned;
+        plan.thorough = true;
         return compare::compare(&plan);
     }
     let captures = !flags.without_captures;

@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::Result;
 use crate::figures::{Figures, Row, quantile};
 use crate::load::{Load, Ran, chat_bodies};
-use crate::process::Process;
+use crate::process::{Machine, Process};
 use crate::rivals::Rival;
 use crate::sides::{self, Start};
 use crate::streams::{Streamed, Streams};
@@ -184,7 +184,7 @@ impl Pair {
         }
         let mut row = self.new_row(bytes);
         row.pace = pace;
-        let mut slower = 0;
+        let (mut slower, before) = (0, Machine::now([&self.beside, &self.side])?);
         while row.pairs() < windows {
             let beside_first = row.pairs().is_multiple_of(2);
             let sides =
@@ -214,7 +214,27 @@ impl Pair {
                 if beside_first { row.add(first, second) } else { row.add(second, first) }
             }
         }
+        row.others = Machine::now([&self.beside, &self.side])?.others_since(&before);
         Ok(row)
+    }
+
+    /// System calls a request of both sides, at full load.
+    pub fn system_calls(&self, bytes: usize) -> Result<[f64; 2]> {
+        let bodies = chat_bodies(bytes);
+        let of = |process: &Process| -> Result<f64> {
+            let mut load = Load::open(process.address(), self.connections)?;
+            let requests = process.requests(&bodies);
+            std::thread::scope(|scope| {
+                let counting = scope.spawn(|| {
+                    std::thread::sleep(self.window / 4);
+                    process.system_calls(self.window / 2).map_err(|why| why.to_string())
+                });
+                let ran = load.run(&requests, self.window, None)?;
+                let counted = counting.join().map_err(|_| "perf could not be run")??;
+                Ok(counted * ran.elapsed.as_secs_f64() / ran.answered() as f64)
+            })
+        };
+        Ok([of(&self.beside)?, of(&self.side)?])
     }
 
     /// Microseconds that both sides add to an answer at this pace. The upstream's own latency in

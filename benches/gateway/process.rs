@@ -232,6 +232,19 @@ impl Process {
         Ok(())
     }
 
+    /// System calls a second of all processes within `time`, counted by perf.
+    pub fn system_calls(&self, time: Duration) -> Result<f64> {
+        let family: Vec<String> = self.family().iter().map(u32::to_string).collect();
+        let counted = Command::new("perf")
+            .args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", &family.join(",")])
+            .args(["sleep", &time.as_secs_f64().to_string()])
+            .output()?;
+        let said = String::from_utf8_lossy(&counted.stderr);
+        let count = said.lines().find_map(|line| line.split(',').next()?.parse::<f64>().ok());
+        Ok(count.ok_or_else(|| format!("perf counts no system calls: {said}"))?
+            / time.as_secs_f64())
+    }
+
     /// Memory of all processes. Shared memory counts several times.
     pub fn memory(&self) -> Memory {
         let mut memory = Memory::default();
@@ -285,6 +298,45 @@ impl Process {
                 .into());
             }
         }
+    }
+}
+
+/// Time of all processors in ticks of the kernel, since the machine's start.
+#[derive(Clone, Copy)]
+pub struct Machine {
+    all: u64,
+    /// What processes and the kernel used.
+    busy: u64,
+    /// What the hypervisor gave to others.
+    stolen: u64,
+    /// What this process and the measured ones used.
+    ours: u64,
+}
+
+impl Machine {
+    pub fn now(sides: [&Process; 2]) -> Result<Machine> {
+        let stat = std::fs::read_to_string("/proc/stat")?;
+        let first = stat.lines().next().unwrap_or_default();
+        let ticks_of = |field: &str| field.parse::<u64>().ok();
+        // proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal.
+        let times: Vec<u64> = first.split_whitespace().filter_map(ticks_of).take(8).collect();
+        let [user, nice, system, idle, waiting, irq, softirq, stolen] = times[..] else {
+            return Err("/proc/stat has other fields".into());
+        };
+        let busy = user + nice + system + irq + softirq;
+        let mut ours: u64 = ticks(&std::fs::read_to_string("/proc/self/stat")?).iter().sum();
+        for side in sides {
+            let cpu = side.cpu()?;
+            ours += cpu.user + cpu.kernel;
+        }
+        Ok(Machine { all: busy + idle + waiting + stolen, busy, stolen, ours })
+    }
+
+    /// The shares of the machine's time since `before` that others used, and that were stolen.
+    pub fn others_since(&self, before: &Machine) -> [f64; 2] {
+        let all = (self.all - before.all).max(1) as f64;
+        let others = (self.busy - before.busy).saturating_sub(self.ours - before.ours);
+        [others as f64 / all, (self.stolen - before.stolen) as f64 / all]
     }
 }
 

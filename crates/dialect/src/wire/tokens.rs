@@ -121,13 +121,32 @@ fn count(written: &[u8]) -> u64 {
     count.sum
 }
 
+/// Number of lower-case letters at the start of eight bytes. All bytes are compared at once: where
+/// a word ends cannot be predicted, and a loop over its letters takes half as long again.
+fn letters(eight: [u8; 8]) -> usize {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let text = u64::from_le_bytes(eight);
+    let seven = text & (0x7f * EACH);
+    // The highest bit of each byte tells of a letter.
+    let letters = (seven + 0x1f * EACH) & !(seven + 0x05 * EACH) & !text & (0x80 * EACH);
+    (letters ^ (0x80 * EACH)).trailing_zeros() as usize / 8
+}
+
 impl Count {
     /// Counts the rest of a word whose first letter is counted already, and the following words
     /// after single spaces. Returns the remaining bytes.
     fn words<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
         loop {
-            let more =
-                rest.iter().position(|byte| !byte.is_ascii_lowercase()).unwrap_or(rest.len());
+            let more = loop {
+                let Some((eight, next)) = rest.split_first_chunk::<8>() else {
+                    break rest.iter().take_while(|byte| byte.is_ascii_lowercase()).count();
+                };
+                match letters(*eight) {
+                    8 => self.run += 8,
+                    more => break more,
+                }
+                rest = next;
+            };
             self.run += more as u64;
             rest = rest.get(more..).unwrap_or_default();
             let [b' ', b'a'..=b'z', next @ ..] = rest else { return rest };
