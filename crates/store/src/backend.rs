@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::postgres::PostgresBackend;
+use super::postgres::{self, Database};
 use super::sql::{Transaction, Work};
 use super::sqlite::SqliteBackend;
 use super::{Result, StoreError, StoreUrl};
@@ -11,7 +11,7 @@ use super::{Result, StoreError, StoreUrl};
 /// A database, with the threads that use it.
 pub(super) enum Backend {
     Sqlite(SqliteBackend),
-    Postgres(PostgresBackend),
+    Postgres(Database),
 }
 
 impl Backend {
@@ -31,7 +31,7 @@ impl Backend {
             StoreUrl::Sqlite => SqliteBackend::open(dir, unlock)
                 .map(|(sqlite, unlocked)| (Backend::Sqlite(sqlite), unlocked)),
             // The gateway does not manage the files of the server.
-            StoreUrl::Postgres(url) => PostgresBackend::open(url, unlock)
+            StoreUrl::Postgres(url) => postgres::open(url, unlock)
                 .map(|(postgres, (unlocked, _))| (Backend::Postgres(postgres), unlocked)),
         }
     }
@@ -50,8 +50,34 @@ impl Backend {
         }
     }
 
-    /// Runs `work`, which only reads, on a consistent snapshot of the database. It does not wait
-    /// for writes.
+    /// As [`Backend::write`], but in PostgreSQL without the lock under which the writes of all
+    /// gateways follow one another. Two statements of it never wait for a row of a mutation.
+    pub(super) async fn write_beside<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        match self {
+            Backend::Sqlite(sqlite) => sqlite.write(work, |done| done).await,
+            Backend::Postgres(postgres) => postgres.write_beside(work).await,
+        }
+    }
+
+    /// As [`Backend::write_beside`], for one statement, which is the whole transaction. If its
+    /// answer is lost, it may be sent again.
+    pub(super) async fn write_one<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        match self {
+            Backend::Sqlite(sqlite) => sqlite.write(work, |done| done).await,
+            Backend::Postgres(postgres) => postgres.one(work).await,
+        }
+    }
+
+    /// As [`Backend::read_after_writes`], for one statement.
+    pub(super) async fn read_one<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        match self {
+            Backend::Sqlite(sqlite) => sqlite.read_after_writes(work).await,
+            Backend::Postgres(postgres) => postgres.one(work).await,
+        }
+    }
+
+    /// Runs `work`, which only reads, on a consistent snapshot of the database. It waits for no
+    /// write of another gateway.
     pub(super) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.read(work).await,
@@ -66,7 +92,7 @@ impl Backend {
     ) -> Result<T> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.read_after_writes(work).await,
-            Backend::Postgres(postgres) => postgres.read_after_writes(work).await,
+            Backend::Postgres(postgres) => postgres.read(work).await,
         }
     }
 
@@ -76,7 +102,7 @@ impl Backend {
             Backend::Sqlite(sqlite) => sqlite.write(work, |done| done).await,
             // The connection leads to a primary, so a read is enough. Frequent health checks must
             // not delay the writes of all gateways.
-            Backend::Postgres(postgres) => postgres.read_after_writes(work).await,
+            Backend::Postgres(postgres) => postgres.one(work).await,
         }
     }
 

@@ -70,7 +70,8 @@ impl<'a> Written<'a> {
     /// An owned copy, which outlives the row.
     pub(super) fn owned(value: Value<'_>) -> Self {
         match value {
-            Value::Null => Written::Value(Value::Null),
+            // No row has a column as the value of a column.
+            Value::Null | Value::Column(_) => Written::Value(Value::Null),
             Value::Int(number) => Written::Value(Value::Int(number)),
             Value::Text(text) => Written::Text(text.to_owned()),
             Value::Blob(bytes) => Written::Blob(bytes.to_vec()),

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::audit::{self, Event};
 use super::backend::Backend;
-use super::captures::SharedCaptures;
+use super::captures::{SharedCaptures, take_prefix};
 use super::changes::{Change, Committed, Follower};
 use super::cluster::Cluster;
 use super::data_dir::{self, DataDir};
@@ -112,20 +112,26 @@ impl Store {
                 StoreUrl::Sqlite => data_dir::noted_revision(dir.path()),
                 StoreUrl::Postgres(_) => 0,
             };
+            let names = match &url {
+                StoreUrl::Sqlite => None,
+                StoreUrl::Postgres(_) => Some(DirectoryNames::of(&dir)?),
+            };
             let unlock = |transaction: &Transaction<'_>| {
                 let lost = noted.saturating_sub(transaction.revision()?);
                 if lost > 0 {
                     return Err(StoreError::LostChanges(lost).into());
                 }
-                root_key::unlock(transaction, unlock)
+                let prefix = names.as_ref().map(|names| take_prefix(transaction, names));
+                let (unlocked, replaced) = root_key::unlock(transaction, unlock)?;
+                Ok::<_, E>(((unlocked, prefix.transpose()?), replaced))
             };
-            let (accounts, unlocked) = Backend::open(&url, dir.path(), unlock)?;
+            let (accounts, (unlocked, prefix)) = Backend::open(&url, dir.path(), unlock)?;
             let captures = CaptureDatabase::open(dir.path(), dir.predecessor().runs())?;
-            let shared_captures = match &url {
-                StoreUrl::Sqlite => None,
-                StoreUrl::Postgres(url) => {
-                    Some(SharedCaptures::open(url, DirectoryNames::of(&dir)?)?)
+            let shared_captures = match (&accounts, names, prefix) {
+                (Backend::Postgres(database), Some(names), Some(prefix)) => {
+                    Some(SharedCaptures::of(database.clone(), names, prefix))
                 }
+                _ => None,
             };
             let (follower, handover) = (Arc::default(), HandoverState::default());
             let cluster = OnceLock::new();
@@ -230,6 +236,23 @@ impl Store {
         let written = self.databases.accounts.write(self.faults.clone().writing(work), |done| done);
         let done = written.await?;
         self.faults.answer_write().map(|()| done)
+    }
+
+    /// As [`Store::write`], for a write that waits for no mutation.
+    pub(super) async fn write_beside<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        let done = self.databases.accounts.write_beside(self.faults.clone().writing(work)).await?;
+        self.faults.answer_write().map(|()| done)
+    }
+
+    /// As [`Store::write_beside`], for one statement, which may be sent again.
+    pub(super) async fn write_one<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        let done = self.databases.accounts.write_one(self.faults.clone().writing(work)).await?;
+        self.faults.answer_write().map(|()| done)
+    }
+
+    /// Reads with one statement, after the writes that were requested earlier.
+    pub(super) async fn read_one<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        self.databases.accounts.read_one(self.faults.clone().reading(work)).await
     }
 
     /// Reads without waiting for writes.

@@ -3,14 +3,26 @@
 use super::Result;
 use super::sql::{Transaction, params};
 
-/// The number of the next write.
-pub(super) fn next_rev(transaction: &Transaction<'_>) -> Result<i64> {
-    let next = "UPDATE state SET spend_rev = spend_rev + 1 RETURNING spend_rev";
-    Ok(transaction.int(next, &[])?.unwrap_or(0))
+/// The number of this write, as SQL. In PostgreSQL it is that of the transaction: writers wait for
+/// no common row, so one with a smaller number may commit later.
+pub(super) fn next_rev(transaction: &Transaction<'_>) -> Result<&'static str> {
+    if transaction.is_shared() {
+        return Ok("CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)");
+    }
+    transaction.execute("UPDATE state SET spend_rev = spend_rev + 1", &[])?;
+    Ok("(SELECT spend_rev FROM state)")
 }
 
-pub(super) fn is_holder(transaction: &Transaction<'_>, holder: i64) -> Result<bool> {
-    transaction.exists("SELECT 1 FROM holders WHERE holder = ?1", &params![holder])
+/// The first number that writes may have which this statement does not see, as SQL, and the first
+/// that no write has had. A table from another database may have larger ones.
+pub(super) fn unseen_revs(transaction: &Transaction<'_>) -> (&'static str, &'static str) {
+    match transaction.is_shared() {
+        true => (
+            "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)",
+            "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)",
+        ),
+        false => ("(SELECT spend_rev + 1 FROM state)", "(SELECT spend_rev + 1 FROM state)"),
+    }
 }
 
 /// Ends all processes but one: they died. What they hold is lost.
@@ -29,11 +41,10 @@ pub(super) fn end_dead_holders(transaction: &Transaction<'_>) -> Result<()> {
 }
 
 fn end_holders(transaction: &Transaction<'_>, which: &str, holder: i64) -> Result<()> {
-    let rev = next_rev(transaction)?;
+    // First the rows of the processes: one that writes holds has locked its own.
     let end = format!("DELETE FROM holders WHERE {which} RETURNING holder");
     let ended = transaction.rows(&end, &params![holder], |row| Ok(row.int(0)?.unwrap_or(0)))?;
-    let lost = "UPDATE holds SET rev = ?2 WHERE held > 0 AND holder = ?1";
-    ended
-        .iter()
-        .try_for_each(|holder| transaction.execute(lost, &params![*holder, rev]).map(|_| ()))
+    let rev = next_rev(transaction)?;
+    let lost = format!("UPDATE holds SET rev = {rev} WHERE held > 0 AND holder = ?1");
+    ended.iter().try_for_each(|holder| transaction.execute(&lost, &params![*holder]).map(|_| ()))
 }

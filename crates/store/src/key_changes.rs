@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::changes::{Change, Committed};
 use super::keys::{check_count, check_seen, find};
 use super::rows::{self, KeyChange, KeyRow, Seen, Stored};
-use super::sql::{Transaction, params};
+use super::sql::{ToValue, Transaction, Value, params, unnest};
 use super::{Pairs, Result, Store, StoreError};
 use rerouter_base::id::KeyId;
 
@@ -25,7 +25,11 @@ impl Store {
 
     /// Stores when keys were last used, which does not count as a change.
     pub async fn note_used(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
-        self.write(move |transaction| note_used(transaction, &used)).await
+        self.write_one(move |transaction| match transaction.is_shared() {
+            true => note_together(transaction, &used),
+            false => note_used(transaction, &used),
+        })
+        .await
     }
 }
 
@@ -109,6 +113,28 @@ fn update(transaction: &Transaction<'_>, row: KeyRow) -> Result<Change> {
     let row = KeyRow { generation: row.generation.saturating_add(1), ..row };
     rows::update(transaction, &row)?;
     Ok(Change::Key(row.into()))
+}
+
+/// Notes last uses with one statement. It passes over keys that another transaction has locked, so
+/// it waits for nobody while it holds locks of its own, and is to be repeated if there are any.
+fn note_together(transaction: &Transaction<'_>, used: &[(KeyId, Timestamp)]) -> Result<()> {
+    let note = format!(
+        "WITH used AS (SELECT * FROM {} AS used (id, at)),
+           later AS (SELECT id, at FROM keys JOIN used USING (id)
+             WHERE last_used_at IS NULL OR last_used_at < at),
+           found AS (SELECT id, at FROM later JOIN keys USING (id)
+             FOR NO KEY UPDATE OF keys SKIP LOCKED),
+           noted AS (UPDATE keys SET last_used_at = at FROM found
+             WHERE keys.id = found.id RETURNING 1)
+         SELECT (SELECT count(*) FROM later) - (SELECT count(*) FROM noted)",
+        unnest(["TEXT", "BIGINT"].into_iter(), 1)
+    );
+    let (ids, times): (Vec<_>, Vec<_>) =
+        used.iter().map(|(id, at)| (id.value(), at.value())).unzip();
+    match transaction.int(&note, &[Value::Column(&ids), Value::Column(&times)])? {
+        Some(0) => Ok(()),
+        _ => Err(StoreError::unavailable("some keys are being changed")),
+    }
 }
 
 fn note_used(transaction: &Transaction<'_>, used: &[(KeyId, Timestamp)]) -> Result<()> {

@@ -134,7 +134,7 @@ fn add(digest: &mut Sha256, row: &Row<'_>) -> Result<()> {
     };
     for at in 0..row.width() {
         match row.value(at)? {
-            Value::Null => bytes(0, &[]),
+            Value::Null | Value::Column(_) => bytes(0, &[]),
             Value::Int(number) => bytes(1, &number.to_be_bytes()),
             Value::Text(text) => bytes(2, storable(text).as_bytes()),
             Value::Blob(blob) => bytes(3, blob),

@@ -135,21 +135,22 @@ impl Store {
         otherwise: T,
         work: impl Work<T>,
     ) -> Result<T> {
-        match self.databases.cluster.get() {
-            Some(cluster) => cluster.write(work).await,
-            None => Ok(otherwise),
+        match self.is_shared() {
+            true => self.databases.accounts.write_beside(work).await,
+            false => Ok(otherwise),
         }
     }
 
-    /// Reads a table that only a shared store has. Returns `otherwise` if the store is not shared.
+    /// Reads a table that only a shared store has, with one statement or with independent ones.
+    /// Returns `otherwise` if the store is not shared.
     pub(super) async fn read_shared<T: Send + 'static>(
         &self,
         otherwise: T,
         work: impl Work<T>,
     ) -> Result<T> {
-        match self.databases.cluster.get() {
-            Some(cluster) => cluster.read(work).await,
-            None => Ok(otherwise),
+        match self.is_shared() {
+            true => self.databases.accounts.read_one(work).await,
+            false => Ok(otherwise),
         }
     }
 }

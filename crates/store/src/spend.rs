@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::columns::Columns;
-use super::holders::{end_other_holders, is_holder, next_rev};
+use super::holders::{end_other_holders, next_rev, unseen_revs};
 use super::rows::Stored;
 use super::rows::stored::row;
-use super::sql::{NOW, Transaction, params};
+use super::sql::{NOW, ToValue, Transaction, Value, params, unnest};
 use super::usage_sums::{UsageInterval, unsigned};
 use super::{Result, Store, audit};
 use rerouter_base::money::NanoUsd;
@@ -83,10 +83,10 @@ row! { "holds" =>
 pub struct SpendNews {
     /// Whether this process may still spend. Otherwise it was taken for dead.
     pub is_holder: bool,
-    /// The number of the last write.
+    /// The first write that may be news next time.
     pub rev: i64,
     pub changed: Vec<(SpendKey, OthersSpend)>,
-    /// Budgets in which another process found no room.
+    /// Budgets in which another process found no room, of those of which this one holds a part.
     pub wanted: Vec<SpendKey>,
 }
 
@@ -96,7 +96,7 @@ impl Store {
     pub async fn open_holder(&self, holder: i64) -> Result<()> {
         let is_alone = !self.is_shared() && !self.has_predecessor();
         let (process, name) = self.gateway_names();
-        self.write(move |transaction| {
+        self.write_beside(move |transaction| {
             let add = "INSERT INTO holders (holder, process, name) VALUES (?1, ?2, ?3)
                        ON CONFLICT (holder) DO NOTHING";
             transaction.execute(add, &params![holder, process, name])?;
@@ -112,45 +112,39 @@ impl Store {
 
     /// Ends a process: adds what it spent to the sums of all. What it still holds is lost.
     pub async fn close_holder(&self, holder: i64) -> Result<()> {
-        self.write(move |transaction| {
-            let rev = next_rev(transaction)?;
-            let lost = "UPDATE holds SET rev = ?2 WHERE holder = ?1 AND held > 0";
-            transaction.execute(lost, &params![holder, rev])?;
-            let add = "INSERT INTO spend (subject, period, spent, estimated, rev)
-                  SELECT subject, period, spent, estimated, ?2 FROM holds
-                  WHERE holder = ?1 AND held = 0
-                ON CONFLICT (subject, period) DO UPDATE SET spent = spend.spent + excluded.spent,
-                  estimated = spend.estimated + excluded.estimated, rev = excluded.rev";
-            transaction.execute(add, &params![holder, rev])?;
-            let delete = "DELETE FROM holds WHERE holder = ?1 AND held = 0";
-            transaction.execute(delete, &params![holder])?;
+        self.write_beside(move |transaction| {
+            // First the row of the process: none of its writes is under way then, or will come.
             transaction.execute("DELETE FROM holders WHERE holder = ?1", &params![holder])?;
-            Ok(())
+            let rev = next_rev(transaction)?;
+            let lost = format!("UPDATE holds SET rev = {rev} WHERE holder = ?1 AND held > 0");
+            transaction.execute(&lost, &params![holder])?;
+            let add = format!(
+                "INSERT INTO spend (subject, period, spent, estimated, rev)
+                  SELECT subject, period, spent, estimated, {rev} FROM holds
+                  WHERE holder = ?1 AND held = 0 ORDER BY subject, period
+                ON CONFLICT (subject, period) DO UPDATE SET spent = spend.spent + excluded.spent,
+                  estimated = spend.estimated + excluded.estimated, rev = excluded.rev"
+            );
+            transaction.execute(&add, &params![holder])?;
+            let delete = "DELETE FROM holds WHERE holder = ?1 AND held = 0";
+            transaction.execute(delete, &params![holder]).map(drop)
         })
         .await
     }
 
-    /// Writes holds, all or none. Returns them in the order of the writes; `None` if the process
-    /// was taken for dead.
+    /// Writes holds, all or none, of different budgets. Returns them in the order of the writes;
+    /// `None` if the process was taken for dead.
     pub async fn write_holds(
         &self,
         holder: i64,
         holds: Vec<HoldWrite>,
     ) -> Result<Option<Vec<Hold>>> {
-        self.write(move |transaction| {
-            if !is_holder(transaction, holder)? {
-                return Ok(None);
-            }
-            let rev = next_rev(transaction)?;
-            let held = holds.iter().map(|hold| write_hold(transaction, holder, rev, hold));
-            held.collect::<Result<_>>().map(Some)
-        })
-        .await
+        self.write_beside(move |transaction| write_holds(transaction, holder, &holds)).await
     }
 
     /// What changed after the write `after` in the periods that count.
     pub async fn spend_news(&self, holder: i64, after: i64, since: Since) -> Result<SpendNews> {
-        self.read_after_writes(move |transaction| news(transaction, holder, after, since)).await
+        self.read_one(move |transaction| news(transaction, holder, after, since)).await
     }
 
     /// Up to `limit` holds of dead processes, the latest first.
@@ -178,13 +172,18 @@ impl Store {
                 return Ok(false);
             }
             let rev = next_rev(transaction)?;
-            let end = "UPDATE holds SET held = 0, rev = ?3 WHERE subject = ?1 AND period = ?2
-                AND holder NOT IN (SELECT holder FROM holders)";
-            transaction.execute(end, &params![subject, period, rev])?;
-            let add = "INSERT INTO spend (subject, period, spent, rev) VALUES (?1, ?2, ?3, ?4)
-                ON CONFLICT (subject, period)
-                DO UPDATE SET spent = spend.spent + excluded.spent, rev = excluded.rev";
-            transaction.execute(add, &params![subject, period, spent, rev])?;
+            // First the row that writers of holds lock first.
+            let add = format!(
+                "INSERT INTO spend (subject, period, spent, rev) VALUES (?1, ?2, ?3, {rev})
+                 ON CONFLICT (subject, period)
+                 DO UPDATE SET spent = spend.spent + excluded.spent, rev = excluded.rev"
+            );
+            transaction.execute(&add, &params![subject, period, spent])?;
+            let end = format!(
+                "UPDATE holds SET held = 0, rev = {rev} WHERE subject = ?1 AND period = ?2
+                   AND holder NOT IN (SELECT holder FROM holders)"
+            );
+            transaction.execute(&end, &params![subject, period])?;
             event.map_or(Ok(true), |event| audit::insert(transaction, &event).map(|()| true))
         })
         .await
@@ -227,87 +226,129 @@ fn now(transaction: &Transaction<'_>) -> &'static str {
     if transaction.is_shared() { NOW } else { "CAST(unixepoch('subsec') * 1000000 AS INTEGER)" }
 }
 
-/// The sums of a budget, of all processes but `?3`.
-const OTHERS: &str = "
-    SELECT CAST(coalesce(sum(spent), 0) AS BIGINT), CAST(coalesce(sum(estimated), 0) AS BIGINT),
-      CAST(coalesce(sum(held * lives), 0) AS BIGINT),
-      CAST(coalesce(sum(held * (1 - lives)), 0) AS BIGINT)
-    FROM (SELECT spent, estimated, 0 AS held, 1 AS lives FROM spend
-            WHERE subject = ?1 AND period = ?2
-          UNION ALL
-          SELECT spent, estimated, held,
-            CASE WHEN EXISTS (SELECT 1 FROM holders WHERE holder = holds.holder) THEN 1 ELSE 0 END
-          FROM holds WHERE subject = ?1 AND period = ?2 AND holder <> ?3) AS parts";
+/// Locks budgets in the order of their keys, so that no two writers deadlock, and the process, so
+/// that it is not ended meanwhile. `false` if it has ended. The next statement sees what earlier
+/// owners of the locks wrote. SQLite has one writer, which needs no lock.
+fn lock_budgets(transaction: &Transaction<'_>, holder: i64, holds: &[HoldWrite]) -> Result<bool> {
+    let is_holder = "SELECT 1 FROM holders WHERE holder = ?1";
+    if !transaction.is_shared() {
+        return transaction.exists(is_holder, &params![holder]);
+    }
+    let mut keys: Vec<_> = holds.iter().map(|hold| &hold.key).collect();
+    keys.sort_unstable();
+    let (subjects, periods): (Vec<_>, Vec<_>) =
+        keys.iter().map(|(subject, period)| (subject.value(), period.value())).unzip();
+    let lock = format!(
+        "INSERT INTO spend (subject, period, spent)
+           SELECT wanted.*, 0 FROM {} AS wanted, ({is_holder} FOR SHARE) AS own
+         ON CONFLICT (subject, period) DO UPDATE SET spent = spend.spent",
+        unnest(["TEXT", "BIGINT"].into_iter(), 2)
+    );
+    let values = [holder.value(), Value::Column(&subjects), Value::Column(&periods)];
+    Ok(transaction.execute(&lock, &values)? > 0)
+}
 
-fn write_hold(
+fn write_holds(
     transaction: &Transaction<'_>,
     holder: i64,
-    rev: i64,
-    hold: &HoldWrite,
-) -> Result<Hold> {
-    let (subject, period) = &hold.key;
-    let others = transaction.row(OTHERS, &params![subject, *period, holder], |row| {
-        let mut columns = Columns::new(row);
-        let mut sum = || columns.get::<i64>().map(unsigned);
-        Ok(OthersSpend { spent: sum()?, estimated: sum()?, held: sum()?, lost: sum()? })
+    holds: &[HoldWrite],
+) -> Result<Option<Vec<Hold>>> {
+    if !lock_budgets(transaction, holder, holds)? {
+        return Ok(None);
+    }
+    let places = |width: usize, first: usize, more: &str| {
+        let row = |at: usize| {
+            let places = (0..width).map(|column| format!("?{}", first + at * width + column));
+            format!("({}{more})", places.collect::<Vec<_>>().join(", "))
+        };
+        (0..holds.len()).map(row).collect::<Vec<_>>().join(", ")
+    };
+    let keys = holds.iter().flat_map(|hold| params![hold.key.0, hold.key.1]);
+    let values: Vec<_> = params![holder].into_iter().chain(keys).collect();
+    let changed = format!("WITH changed (subject, period) AS (VALUES {})", places(2, 2, ""));
+    let mut sums = BTreeMap::new();
+    transaction.each(&format!("{changed} {PARTS}"), &values, &mut |row| {
+        add_part(&mut sums, &mut Columns::new(row))
     })?;
-    let others = others.unwrap_or_default();
-    let room = hold.budget.saturating_sub(others.total()).saturating_sub(hold.spent);
-    let held = hold.held.min(room).max(hold.least);
-    let now = now(transaction);
+    let held: Vec<Hold> = holds
+        .iter()
+        .map(|hold| {
+            let others = sums.get(&hold.key).copied().unwrap_or_default();
+            let room = hold.budget.saturating_sub(others.total()).saturating_sub(hold.spent);
+            Hold { held: hold.held.min(room).max(hold.least), others }
+        })
+        .collect();
+    let (rev, now) = (next_rev(transaction)?, now(transaction));
+    let more = format!(", ?1, {rev}, {now}, (SELECT name FROM holders WHERE holder = ?1)");
     let write = format!(
-        "INSERT INTO holds (subject, period, holder, spent, estimated, held, rev, at, name)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, {now},
-           (SELECT name FROM holders WHERE holder = ?3))
-         ON CONFLICT (subject, period, holder) DO UPDATE SET spent = excluded.spent,
+        "INSERT INTO holds (subject, period, spent, estimated, held, holder, rev, at, name)
+         VALUES {} ON CONFLICT (subject, period, holder) DO UPDATE SET spent = excluded.spent,
            estimated = excluded.estimated, held = excluded.held, rev = excluded.rev,
-           at = excluded.at"
+           at = excluded.at",
+        places(5, 2, &more)
     );
-    let sums = params![subject, *period, holder, hold.spent, hold.estimated, held, rev];
-    transaction.execute(&write, &sums)?;
-    if held < hold.held && others.held > 0 {
+    let rows = holds.iter().zip(&held).flat_map(|(hold, held)| {
+        params![hold.key.0, hold.key.1, hold.spent, hold.estimated, held.held]
+    });
+    let values: Vec<_> = params![holder].into_iter().chain(rows).collect();
+    transaction.execute(&write, &values)?;
+    let is_short =
+        |(hold, held): &(&HoldWrite, &Hold)| held.held < hold.held && held.others.held > 0;
+    for (hold, _) in holds.iter().zip(&held).filter(is_short) {
         let want = format!(
             "INSERT INTO spend (subject, period, spent, wanted_at) VALUES (?1, ?2, 0, {now})
              ON CONFLICT (subject, period) DO UPDATE SET wanted_at = excluded.wanted_at"
         );
-        transaction.execute(&want, &params![subject, *period])?;
+        transaction.execute(&want, &params![hold.key.0, hold.key.1])?;
     }
-    Ok(Hold { held, others })
+    Ok(Some(held))
 }
 
-/// What changed after the write `after`.
+/// What changed from the write `after` on.
 fn news(transaction: &Transaction<'_>, holder: i64, after: i64, since: Since) -> Result<SpendNews> {
-    let is_holder = is_holder(transaction, holder)?;
-    let rev = transaction.int("SELECT spend_rev FROM state", &[])?.unwrap_or(0);
     // PostgreSQL finds by an index only what is compared with a time that stays the same.
     let now = now(transaction).replace("clock_timestamp", "statement_timestamp");
-    let wanted = format!("SELECT subject, period FROM spend WHERE wanted_at > {now} - {WANTED_US}");
-    let wanted = transaction.rows(&wanted, &[], |row| Columns::new(row).two())?;
-    if rev == after {
-        return Ok(SpendNews { is_holder, rev, changed: Vec::new(), wanted });
-    }
-    let mut sums: BTreeMap<SpendKey, OthersSpend> = BTreeMap::new();
-    transaction.each(CHANGED, &params![after, since.month, holder, since.day], &mut |row| {
+    let (next, none) = unseen_revs(transaction);
+    let changed =
+        format!("rev >= ?2 AND (?2 < 0 OR rev < {none}) AND (period = ?3 OR period >= ?4)");
+    let select = format!(
+        "WITH changed AS (
+           SELECT subject, period FROM spend WHERE {changed}
+           UNION SELECT subject, period FROM holds WHERE {changed} AND holder <> ?1)
+         SELECT '' AS subject, {next} AS period, 0, 0, 0, 0, 0 AS kind
+         UNION ALL SELECT '', 0, 0, 0, 0, 0, 1 FROM holders WHERE holder = ?1
+         UNION ALL SELECT subject, period, 0, 0, 0, 0, 2
+           FROM spend JOIN holds USING (subject, period)
+           WHERE wanted_at > {now} - {WANTED_US} AND holder = ?1 AND held > 0
+         UNION ALL SELECT parts.*, 3 FROM ({PARTS}) AS parts"
+    );
+    let (mut news, mut sums) = (SpendNews::default(), BTreeMap::new());
+    transaction.each(&select, &params![holder, after, since.month, since.day], &mut |row| {
         let mut columns = Columns::new(row);
-        let sum = sums.entry(columns.two()?).or_default();
-        let mut add = |to: &mut NanoUsd| -> Result<()> {
-            *to = to.saturating_add(unsigned(columns.get()?));
-            Ok(())
-        };
-        [&mut sum.spent, &mut sum.estimated, &mut sum.held, &mut sum.lost]
-            .into_iter()
-            .try_for_each(&mut add)
+        match row.int(6)? {
+            // The numbers of another database begin anew.
+            Some(0) => news.rev = row.int(1)?.filter(|rev| *rev >= after).unwrap_or(-1),
+            Some(1) => news.is_holder = true,
+            Some(2) => news.wanted.push(columns.two()?),
+            _ => add_part(&mut sums, &mut columns)?,
+        }
+        Ok(())
     })?;
-    Ok(SpendNews { is_holder, rev, changed: sums.into_iter().collect(), wanted })
+    news.changed = sums.into_iter().collect();
+    Ok(news)
 }
 
-/// The parts of all sums of which one changed. Those of `?3` itself count as nothing, but name the
-/// budget.
-const CHANGED: &str = "
-    WITH changed AS (
-      SELECT subject, period FROM spend WHERE rev > ?1 AND (period = ?2 OR period >= ?4)
-      UNION SELECT subject, period FROM holds
-        WHERE rev > ?1 AND (period = ?2 OR period >= ?4) AND holder <> ?3)
+/// Adds a row of [`PARTS`] to the sums of its budget.
+fn add_part(sums: &mut BTreeMap<SpendKey, OthersSpend>, part: &mut Columns<'_>) -> Result<()> {
+    let sum = sums.entry(part.two()?).or_default();
+    for to in [&mut sum.spent, &mut sum.estimated, &mut sum.held, &mut sum.lost] {
+        *to = to.saturating_add(unsigned(part.get()?));
+    }
+    Ok(())
+}
+
+/// The parts of the sums of `changed` budgets. Those of `?1` itself are left out.
+const PARTS: &str = "
     SELECT subject, period, spent, estimated, 0, 0 FROM changed
       JOIN spend USING (subject, period)
     UNION ALL
@@ -316,4 +357,4 @@ const CHANGED: &str = "
       CASE WHEN holders.holder IS NULL THEN held ELSE 0 END
     FROM changed JOIN holds USING (subject, period)
       LEFT JOIN holders ON holders.holder = holds.holder
-    WHERE holds.holder <> ?3";
+    WHERE holds.holder <> ?1";

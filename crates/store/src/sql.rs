@@ -12,7 +12,7 @@
 
 use super::postgres::{PostgresRow, PostgresTransaction};
 use super::sqlite::{SqliteRow, SqliteTransaction};
-pub(super) use super::value::{ToValue, Value, params};
+pub(super) use super::value::{ToValue, Value, params, transposed};
 use super::{Result, StoreError};
 
 /// The time of the database that gateways share, in microseconds since the epoch.
@@ -24,6 +24,13 @@ macro_rules! now {
 pub(super) use now;
 
 pub(super) const NOW: &str = now!();
+
+/// The rows whose columns are parameters from `?first` on, as a table of PostgreSQL; by the types of
+/// the columns.
+pub(super) fn unnest<'a>(kinds: impl Iterator<Item = &'a str>, first: usize) -> String {
+    let columns = kinds.zip(first..).map(|(kind, at)| format!("CAST(?{at} AS {kind}[])"));
+    format!("unnest({})", columns.collect::<Vec<_>>().join(", "))
+}
 
 /// A transaction on the database of accounts. Its thread may block.
 pub(super) enum Transaction<'a> {
@@ -54,6 +61,13 @@ impl Transaction<'_> {
             Transaction::Sqlite(transaction) => transaction.execute(sql, params),
             Transaction::Postgres(transaction) => transaction.execute(sql, params),
         }
+    }
+
+    /// As [`Transaction::execute`], on rows that the statement reads from [`unnest`].
+    pub(super) fn execute_rows(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<usize> {
+        let columns = transposed(rows);
+        let columns: Vec<Value<'_>> = columns.iter().map(|column| Value::Column(column)).collect();
+        if columns.is_empty() { Ok(0) } else { self.execute(sql, &columns) }
     }
 
     /// Runs statements that have no parameters and return no rows.

@@ -32,6 +32,7 @@ const STEPS: &[Step] = &[
     Step { sql: include_str!("steps/0002_memory.sql"), compatible: 2 },
     Step { sql: include_str!("steps/0003_holds.sql"), compatible: 3 },
     Step { sql: include_str!("steps/0004_usage_kinds.sql"), compatible: 3 },
+    Step { sql: include_str!("steps/0005_spend_locks.sql"), compatible: 5 },
 ];
 
 /// The number of the last step.

@@ -1,7 +1,8 @@
 //! Sums of usage: by day, and for the last days also by hour and by five minutes. `usage_query.rs`
 //! reads them.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::latency::{LATENCIES, LatencyCounts};
-use super::sql::{NOW, Transaction, Value, params};
+use super::postgres::storable;
+use super::sql::{NOW, ToValue, Transaction, Value, params, transposed, unnest};
 use super::{Result, Store};
-use rerouter_base::id::{KeyId, UserId};
+use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::usage_kind::{UsageCountSums, UsageCounts};
 
 macro_rules! sums {
@@ -146,26 +148,16 @@ pub struct BatchNumber {
     pub number: i64,
 }
 
-impl From<Vec<(UsageKey, UsageSums)>> for UsageBatch {
-    fn from(sums: Vec<(UsageKey, UsageSums)>) -> Self {
-        UsageBatch { sums, number: None }
+impl Default for BatchNumber {
+    /// The only batch of its writer.
+    fn default() -> Self {
+        BatchNumber { writer: Random::System.next_u64().cast_signed(), number: 1 }
     }
 }
 
-impl UsageBatch {
-    /// Whether the batch is not in the sums yet. If so, notes in the same transaction that it is.
-    /// Only a database server may have committed a write that it answered with an error.
-    pub(super) fn is_new(&self, transaction: &Transaction<'_>) -> Result<bool> {
-        let Some(BatchNumber { writer, number }) = self.number else { return Ok(true) };
-        if !transaction.is_shared() || self.sums.is_empty() {
-            return Ok(true);
-        }
-        let note = format!(
-            "INSERT INTO usage_batches (writer, number, at) VALUES (?1, ?2, {NOW})
-             ON CONFLICT (writer) DO UPDATE SET number = excluded.number, at = excluded.at
-             WHERE usage_batches.number < excluded.number"
-        );
-        Ok(transaction.execute(&note, &params![writer, number])? > 0)
+impl From<Vec<(UsageKey, UsageSums)>> for UsageBatch {
+    fn from(sums: Vec<(UsageKey, UsageSums)>) -> Self {
+        UsageBatch { sums, number: None }
     }
 }
 
@@ -209,22 +201,52 @@ const SUM_MOST: i64 = 1 << 53;
 impl Store {
     /// Adds usage to the sums by day.
     pub async fn write_usage(&self, usage: impl Into<UsageBatch>) -> Result<()> {
-        let batch = usage.into();
-        self.write(move |transaction| match batch.is_new(transaction)? {
-            true => write_days(transaction, &batch.sums),
-            false => Ok(()),
+        self.add_usage(usage.into(), |usage, slot| {
+            let (mut days, mut all) = (UsageRows::new(), UsageRows::new());
+            for (key, sums) in usage {
+                let day = day_of(key.at);
+                put(&mut days, vec![day], of_one(key), sums);
+                let of_days = vec![UsageInterval::Day.span_of_all(), day];
+                put(&mut all, of_days, of_all(key, slot), sums);
+            }
+            vec![(&DAYS, days), (&RECENT, all)]
         })
         .await
     }
 
     /// Adds usage to the sums by hour and by five minutes.
     pub async fn write_recent_usage(&self, usage: impl Into<UsageBatch>) -> Result<()> {
-        let batch = usage.into();
-        let write = move |transaction: &Transaction<'_>| match batch.is_new(transaction)? {
-            true => write_recent(transaction, &batch.sums),
-            false => Ok(()),
-        };
-        self.write(write).await
+        self.add_usage(usage.into(), |usage, slot| {
+            let mut rows = UsageRows::new();
+            for interval in [UsageInterval::FiveMinutes, UsageInterval::Hour] {
+                for (key, sums) in usage {
+                    let at = interval.begin(key.at);
+                    put(&mut rows, vec![interval.seconds(), at], of_one(key), sums);
+                    put(&mut rows, vec![interval.span_of_all(), at], of_all(key, slot), sums);
+                }
+            }
+            vec![(&RECENT, rows)]
+        })
+        .await
+    }
+
+    /// Adds the rows of a batch to their tables. In PostgreSQL it is one statement, so no row is
+    /// locked over a round trip, and notes that the batch is added: a server may have committed a
+    /// write that it answered with an error.
+    async fn add_usage(&self, batch: UsageBatch, rows: RowsOf) -> Result<()> {
+        if batch.sums.is_empty() {
+            return Ok(());
+        }
+        self.write_one(move |transaction| {
+            if transaction.is_shared() {
+                let slot = batch.number.map(|of| format!("{:x}", of.writer.rem_euclid(SLOTS)));
+                let rows = rows(&batch.sums, slot.as_deref().unwrap_or_default());
+                add_together(transaction, batch.number.unwrap_or_default(), &rows)
+            } else {
+                add_each(transaction, &rows(&batch.sums, ""))
+            }
+        })
+        .await
     }
 
     /// Deletes the sums of intervals that began before `now` by more than `hours` or `minutes`.
@@ -250,86 +272,113 @@ impl Store {
     }
 }
 
-/// Adds usage to the sums by day.
-pub(super) fn write_days(
-    transaction: &Transaction<'_>,
-    usage: &[(UsageKey, UsageSums)],
-) -> Result<()> {
-    static ADD: LazyLock<String> = LazyLock::new(|| add_to("usage", &["day"]));
-    for (key, sums) in usage {
-        add(transaction, &ADD, &[day_of(key.at)], key, sums)?;
-    }
-    for (key, sums) in &of_all(usage) {
-        let time = [UsageInterval::Day.span_of_all(), day_of(key.at)];
-        add(transaction, &ADD_RECENT, &time, key, sums)?;
-    }
-    Ok(())
+/// Rows of sums of all users and keys together, between which the gateways that share a store are
+/// divided: all of them add to these rows all the time. It is the `key` of such a row.
+const SLOTS: i64 = 16;
+
+/// A table of sums; its first columns are those of their time.
+struct UsageTable {
+    name: &'static str,
+    time: &'static [&'static str],
 }
 
-static ADD_RECENT: LazyLock<String> = LazyLock::new(|| add_to("usage_recent", &["span", "at"]));
+static DAYS: UsageTable = UsageTable { name: "usage", time: &["day"] };
+static RECENT: UsageTable = UsageTable { name: "usage_recent", time: &["span", "at"] };
 
-/// The sums of all users and keys together, so that a query about all need not read the sums of
-/// each.
-fn of_all(usage: &[(UsageKey, UsageSums)]) -> HashMap<UsageKey, UsageSums> {
-    let mut all: HashMap<UsageKey, UsageSums> = HashMap::new();
-    for (key, sums) in usage {
-        let key = UsageKey { user: UserId::known(""), key: None, ..key.clone() };
-        all.entry(key).or_default().add(sums);
-    }
-    all
-}
+/// The columns of a key: its time, its names, and whether it is of a replay.
+type RowKey<'a> = (Vec<i64>, [Cow<'a, str>; 6], bool);
+/// Rows in the order of their keys: all gateways lock them in that order, so none deadlock.
+type UsageRows<'a> = BTreeMap<RowKey<'a>, UsageSums>;
+type TablesOf<'a> = Vec<(&'static UsageTable, UsageRows<'a>)>;
+/// The rows of usage in each table. Those of all users and keys are in this slot.
+type RowsOf = for<'a> fn(&'a [(UsageKey, UsageSums)], &'a str) -> TablesOf<'a>;
+type Names<'a> = ([&'a str; 6], bool);
 
-fn write_recent(transaction: &Transaction<'_>, usage: &[(UsageKey, UsageSums)]) -> Result<()> {
-    let all = of_all(usage);
-    for interval in [UsageInterval::FiveMinutes, UsageInterval::Hour] {
-        for (key, sums) in usage {
-            let time = [interval.seconds(), interval.begin(key.at)];
-            add(transaction, &ADD_RECENT, &time, key, sums)?;
-        }
-        for (key, sums) in &all {
-            let time = [interval.span_of_all(), interval.begin(key.at)];
-            add(transaction, &ADD_RECENT, &time, key, sums)?;
-        }
-    }
-    Ok(())
-}
-
-/// The statement that adds a row to a table whose first columns are those of its time.
-fn add_to(table: &str, time: &[&str]) -> String {
-    let keys = format!("{}, \"user\", key, model, alias, recipe, rule, replay", time.join(", "));
-    let width = time.len() + 7 + COLUMNS.len();
-    let places: Vec<String> = (1..=width).map(|at| format!("?{at}")).collect();
-    let most = width + 1;
-    let add = COLUMNS.iter().map(|sum| {
-        let added = format!("{table}.{sum} + excluded.{sum}");
-        format!("{sum} = CASE WHEN {added} < ?{most} THEN {added} ELSE ?{most} END")
-    });
-    format!(
-        "INSERT INTO {table} ({keys}, {}) VALUES ({})
-         ON CONFLICT ({keys}) DO UPDATE SET {}",
-        COLUMNS.join(", "),
-        places.join(", "),
-        add.collect::<Vec<_>>().join(", ")
-    )
-}
-
-fn add(
-    transaction: &Transaction<'_>,
-    statement: &str,
-    time: &[i64],
-    key: &UsageKey,
-    sums: &UsageSums,
-) -> Result<()> {
-    let of_key = key.key.as_ref().map_or("", KeyId::as_str);
+fn of_one(key: &UsageKey) -> Names<'_> {
     let [model, alias, rule] =
         [&key.model, &key.alias, &key.rule].map(|name| name.as_deref().unwrap_or_default());
-    let of_key = params![key.user, of_key, model, alias, key.recipe, rule, key.replay];
+    let of_key = key.key.as_ref().map_or("", KeyId::as_str);
+    ([key.user.as_str(), of_key, model, alias, &key.recipe, rule], key.replay)
+}
+
+/// The key of the sums of all users and keys together, so that a query about all need not read the
+/// sums of each.
+fn of_all<'a>(key: &'a UsageKey, slot: &'a str) -> Names<'a> {
+    let ([_, _, model, alias, recipe, rule], replay) = of_one(key);
+    (["", slot, model, alias, recipe, rule], replay)
+}
+
+fn put<'a>(rows: &mut UsageRows<'a>, time: Vec<i64>, names: Names<'a>, sums: &UsageSums) {
+    // Names that the database stores alike are one row.
+    rows.entry((time, names.0.map(storable), names.1)).or_default().add(sums);
+}
+
+fn values<'a>(((time, names, replay), sums): (&'a RowKey<'a>, &UsageSums)) -> Vec<Value<'a>> {
     let time = time.iter().map(|part| Value::Int(*part));
     let sums = sums.all().map(|sum| Value::Int(signed(sum).min(SUM_MOST)));
-    let params: Vec<Value<'_>> =
-        time.chain(of_key).chain(sums).chain([Value::Int(SUM_MOST)]).collect();
-    transaction.execute(statement, &params)?;
+    time.chain(names.iter().map(|name| Value::Text(name)))
+        .chain([replay.value()])
+        .chain(sums)
+        .collect()
+}
+
+/// Adds rows with one statement each.
+fn add_each(transaction: &Transaction<'_>, tables: &TablesOf<'_>) -> Result<()> {
+    for (table, rows) in tables {
+        let places = (1..=table.time.len() + 7 + COLUMNS.len()).map(|at| format!("?{at}"));
+        let add = table.add(&format!("VALUES ({})", places.collect::<Vec<_>>().join(", ")));
+        for row in rows {
+            transaction.execute(&add, &values(row))?;
+        }
+    }
     Ok(())
+}
+
+/// Adds the rows of all tables with one statement, unless the batch is noted already.
+fn add_together(
+    transaction: &Transaction<'_>,
+    BatchNumber { writer, number }: BatchNumber,
+    tables: &TablesOf<'_>,
+) -> Result<()> {
+    let mut add = format!(
+        "WITH fresh AS (INSERT INTO usage_batches (writer, number, at) VALUES (?1, ?2, {NOW})
+           ON CONFLICT (writer) DO UPDATE SET number = excluded.number, at = excluded.at
+           WHERE usage_batches.number < excluded.number RETURNING 1)"
+    );
+    let mut columns = Vec::new();
+    for (table, rows) in tables {
+        let kinds = table.time.iter().map(|_| "BIGINT").chain(["TEXT"; 6]);
+        let kinds = kinds.chain(COLUMNS.iter().map(|_| "BIGINT")).chain(["BIGINT"]);
+        let rows_of = unnest(kinds, columns.len() + 3);
+        let add_to = table.add(&format!("SELECT added.* FROM fresh, {rows_of} AS added"));
+        add += &format!(", {} AS ({add_to})", table.name.replace("usage", "added"));
+        let rows: Vec<_> = rows.iter().map(values).collect();
+        columns.extend(transposed(&rows));
+    }
+    add += " SELECT 1 FROM fresh";
+    let numbers = [Value::Int(writer), Value::Int(number)];
+    let columns = columns.iter().map(|column| Value::Column(column));
+    let values: Vec<Value<'_>> = numbers.into_iter().chain(columns).collect();
+    transaction.exists(&add, &values).map(drop)
+}
+
+impl UsageTable {
+    /// The statement that adds rows from `rows` to those of the same keys.
+    fn add(&self, rows: &str) -> String {
+        let UsageTable { name, time } = self;
+        let keys =
+            format!("{}, \"user\", key, model, alias, recipe, rule, replay", time.join(", "));
+        let add = COLUMNS.iter().map(|sum| {
+            let added = format!("{name}.{sum} + excluded.{sum}");
+            format!("{sum} = CASE WHEN {added} < {SUM_MOST} THEN {added} ELSE {SUM_MOST} END")
+        });
+        format!(
+            "INSERT INTO {name} ({keys}, {}) {rows}
+             ON CONFLICT ({keys}) DO UPDATE SET {}",
+            COLUMNS.join(", "),
+            add.collect::<Vec<_>>().join(", ")
+        )
+    }
 }
 
 /// The day in UTC of a second since the epoch, as `yyyymmdd`.

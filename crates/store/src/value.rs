@@ -15,6 +15,15 @@ pub(super) enum Value<'a> {
     Int(i64),
     Text(&'a str),
     Blob(&'a [u8]),
+    /// One column of several rows, for `unnest` of PostgreSQL. The statement casts it to its type:
+    /// if all are NULL, so is the parameter, and `unnest` fills up the rows.
+    Column(&'a [Value<'a>]),
+}
+
+/// The columns of rows of values, each to be a [`Value::Column`].
+pub(super) fn transposed<'a>(rows: &[Vec<Value<'a>>]) -> Vec<Vec<Value<'a>>> {
+    let width = rows.first().map_or(0, Vec::len);
+    (0..width).map(|at| rows.iter().filter_map(|row| row.get(at)).copied().collect()).collect()
 }
 
 /// A type that can be the value of a parameter.

@@ -18,6 +18,8 @@ type Job<C> = Box<dyn FnOnce(&mut C) + Send>;
 /// ends.
 pub(super) struct Worker<C> {
     jobs: Option<mpsc::Sender<Job<C>>>,
+    /// Jobs that the others wait for.
+    first: mpsc::Sender<Job<C>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -25,12 +27,15 @@ impl<C: Send + 'static> Worker<C> {
     /// Starts a thread on `connection`.
     pub(super) fn start(name: &str, mut connection: C) -> Result<Self> {
         let (jobs, mut queue) = mpsc::channel::<Job<C>>(QUEUE);
+        let (first, mut first_queue) = mpsc::channel::<Job<C>>(QUEUE);
         let run = move || {
             while let Some(job) = queue.blocking_recv() {
-                // A panic fails its job only, whose transaction is rolled back. After a commit the
-                // job must catch panics itself.
-                if catch_unwind(AssertUnwindSafe(|| job(&mut connection))).is_err() {
-                    log::error!("a job of the store panicked");
+                for job in std::iter::from_fn(|| first_queue.try_recv().ok()).chain([job]) {
+                    // A panic fails its job only, whose transaction is rolled back. After a commit
+                    // the job must catch panics itself.
+                    if catch_unwind(AssertUnwindSafe(|| job(&mut connection))).is_err() {
+                        log::error!("a job of the store panicked");
+                    }
                 }
             }
         };
@@ -38,7 +43,7 @@ impl<C: Send + 'static> Worker<C> {
             .name(name.to_owned())
             .spawn(run)
             .map_err(StoreError::unavailable)?;
-        Ok(Worker { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Worker { jobs: Some(jobs), first, thread: Some(thread) })
     }
 
     /// Runs `work` on the thread. It runs to its end even if the caller is dropped.
@@ -47,11 +52,25 @@ impl<C: Send + 'static> Worker<C> {
         T: Send + 'static,
         F: FnOnce(&mut C) -> Result<T> + Send + 'static,
     {
+        self.queue(false, work).await
+    }
+
+    /// As [`Worker::run`]; `is_first`: before all jobs that wait and are not.
+    pub(super) async fn queue<T, F>(&self, is_first: bool, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut C) -> Result<T> + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        let job: Job<C> = Box::new(move |connection| {
+        let mut job: Job<C> = Box::new(move |connection| {
             // A caller that was dropped needs no reply.
             let _gone = reply.send(work(connection));
         });
+        if is_first {
+            self.first.try_send(job).map_err(StoreError::unavailable)?;
+            // It only wakes the thread.
+            job = Box::new(|_| {});
+        }
         let jobs = self.jobs.as_ref().ok_or_else(|| StoreError::unavailable("closed"))?;
         jobs.try_send(job).map_err(StoreError::unavailable)?;
         answer.await.map_err(StoreError::unavailable)?

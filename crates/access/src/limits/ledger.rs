@@ -11,7 +11,7 @@ use log::{info, warn};
 use tokio::time::Instant;
 
 use super::Limiter;
-use super::bounds::{USAGE_PENDING, USAGE_WRITE_ROWS};
+use super::bounds::USAGE_WRITE_ROWS;
 use super::budget::{Account, KnownSpend, Period, period};
 use super::counters::{SubjectEntry, recall};
 use super::draw::Subject;
@@ -318,7 +318,8 @@ impl Limiter {
     async fn keep_days(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
         // Locked even if no batch waits: another task may be writing one.
         let _turn = self.keeping.lock().await;
-        for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
+        let batches = lock(&self.pending).batches();
+        for _ in 0..=batches {
             let Some(batch) = lock(&self.pending).take(user) else { break };
             if let Err(error) = store.write_usage(batch.clone()).await {
                 lock(&self.pending).take_back(batch);
@@ -333,7 +334,8 @@ impl Limiter {
     /// Writes usage that is not stored by hour and by five minutes yet, of one user or of all.
     async fn keep_recent(&self, store: &Store, user: Option<&UserId>) -> Result<(), StoreError> {
         let _turn = self.keeping.lock().await;
-        for _ in 0..=USAGE_PENDING / USAGE_WRITE_ROWS {
+        let batches = lock(&self.recent).batches();
+        for _ in 0..=batches {
             let Some(batch) = lock(&self.recent).take(user) else { break };
             let kept = store.write_recent_usage(batch.clone()).await;
             if kept.is_err() {

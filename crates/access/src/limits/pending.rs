@@ -2,7 +2,6 @@
 //! stored nevertheless. It is written again unchanged, under its number, and counts once.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
@@ -10,7 +9,7 @@ use log::warn;
 
 use super::bounds::{USAGE_PENDING, USAGE_WRITE_ROWS};
 use rerouter_base::id::{Random, UserId};
-use rerouter_store::{BatchNumber, UsageBatch, UsageKey, UsageSums};
+use rerouter_store::{BatchNumber, UsageBatch, UsageInterval, UsageKey, UsageSums};
 
 /// A random number by which the store knows this process, or one of its writers.
 pub(super) struct WriterNumber(pub(super) i64);
@@ -25,7 +24,8 @@ impl Default for WriterNumber {
 #[derive(Default)]
 pub(super) struct Pending {
     sums: HashMap<UsageKey, UsageSums, RandomState>,
-    dropped: u64,
+    /// Requests that count as of the first minutes of their day, as too many sums wait.
+    coarse: u64,
     /// The batch that was not acknowledged. It is written before all others.
     returned: Option<UsageBatch>,
     writer: WriterNumber,
@@ -35,22 +35,27 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn add(&mut self, key: UsageKey, sums: &UsageSums) {
-        let full = self.sums.len() >= USAGE_PENDING;
-        match self.sums.entry(key) {
-            Entry::Occupied(mut entry) => entry.get_mut().add(sums),
-            Entry::Vacant(_) if full => self.dropped += sums.requests,
-            Entry::Vacant(entry) => _ = entry.insert(*sums),
+        if self.sums.len() < USAGE_PENDING || self.sums.contains_key(&key) {
+            return self.sums.entry(key).or_default().add(sums);
         }
+        self.coarse += sums.requests;
+        let at = UsageInterval::Day.begin(key.at);
+        self.sums.entry(UsageKey { at, ..key }).or_default().add(sums);
+    }
+
+    /// How many batches wait, besides one that is smaller.
+    pub(super) fn batches(&self) -> usize {
+        self.sums.len() / USAGE_WRITE_ROWS + usize::from(self.returned.is_some())
     }
 
     /// Takes the next batch: the one that was not acknowledged, or sums of one user or of all
     /// users. The caller holds `keeping`.
     pub(super) fn take(&mut self, user: Option<&UserId>) -> Option<UsageBatch> {
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
+        let coarse = std::mem::take(&mut self.coarse);
+        if coarse > 0 {
             warn!(
-                "{dropped} request(s) are missing in the sums of usage: the store was too slow for \
-                 so many different ones"
+                "{coarse} request(s) are in the sums of usage of their day, but not of their hour: \
+                 the store was too slow for so many different ones"
             );
         }
         if let Some(returned) = self.returned.take() {

@@ -28,12 +28,8 @@ pub use rows::CaptureFilter;
 pub(crate) use rows::CapturePage;
 pub use rows::{ByteRange, CaptureLocation, CaptureRow, SegmentRow, Shadows};
 pub(super) use rows::{capture_columns, put_capture};
-pub(super) use shared::SharedCaptures;
+pub(super) use shared::{SharedCaptures, take_prefix};
 pub(super) use statements::put_segment;
-
-/// Maximum number of captures that one transaction of PostgreSQL deletes, as each costs round trips
-/// under a lock.
-const ERASE_BATCH: usize = 50;
 
 /// The index of captures. Writes run one after another on a separate thread, and run to their end
 /// even when the caller is dropped. All of them survive the end of the process; only durable ones
@@ -110,7 +106,8 @@ impl CaptureIndex {
             let (put, added) = (segment.clone(), Arc::clone(&rows));
             let insert =
                 move |transaction: &Transaction<'_>| shared::insert(transaction, &put, &added);
-            match self.write(durable, insert).await {
+            let insert = self.store.faults.clone().appending(insert);
+            match shared.write_rows(durable, insert).await {
                 Ok(()) => return Ok(()),
                 Err(error) => went_away(shared, &error),
             }
@@ -227,14 +224,14 @@ impl CaptureIndex {
         filter: CaptureFilter,
         after: Option<RequestId>,
     ) -> Result<(usize, Option<RequestId>)> {
-        let limit = if self.is_shared() { ERASE_BATCH } else { RETENTION_BATCH };
-        let CapturePage { found, next } = self.list(filter, limit, after).await?;
-        let count = found.len();
-        let erase = move |transaction: &Transaction<'_>| {
-            let delete = if transaction.is_shared() { shared::delete } else { statements::delete };
-            found
-                .iter()
-                .try_for_each(|(id, _)| delete(transaction, id, false, &Reach::All).map(drop))
+        let CapturePage { found, next } = self.list(filter, RETENTION_BATCH, after).await?;
+        let ids: Vec<RequestId> = found.into_iter().map(|(id, _)| id).collect();
+        let count = ids.len();
+        let erase = move |transaction: &Transaction<'_>| match transaction.is_shared() {
+            true => shared::erase(transaction, &ids),
+            false => ids.iter().try_for_each(|id| {
+                statements::delete(transaction, id, false, &Reach::All).map(drop)
+            }),
         };
         if count > 0 {
             self.write(true, erase).await?;
@@ -339,7 +336,9 @@ impl CaptureIndex {
         let ids: Vec<RequestId> = rows.iter().map(|(row, _)| row.id.clone()).collect();
         let insert =
             move |transaction: &Transaction<'_>| shared::insert(transaction, &segment, &rows);
-        self.write(true, insert).await?;
+        if let Some(shared) = self.shared() {
+            shared.write_rows(true, self.store.faults.clone().appending(insert)).await?;
+        }
         self.local().write(true, move |transaction| spool::taken(transaction, number, &ids)).await
     }
 

@@ -1,6 +1,7 @@
 //! The index of captures in PostgreSQL, which several gateways share. Each gateway inserts rows of
 //! its own segments, whose numbers belong to its slot. Each gateway reads and deletes all rows.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,26 +9,20 @@ use super::rows::{CaptureLocation, CaptureRow, SegmentRow, capture_columns, put_
 use super::statements;
 use crate::columns::{Columns, Written};
 use crate::directory_names::DirectoryNames;
-use crate::postgres::{DATABASE_ANSWER, Database, PostgresUrl};
-use crate::sql::{NOW, Transaction, Value, Work, params};
+use crate::postgres::Database;
+use crate::sql::{NOW, ToValue, Transaction, Value, Work, params, unnest};
 use crate::{Reach, Result, StoreError};
 use rerouter_base::id::{RequestId, UserId};
 
-/// As [`DATABASE_ANSWER`], for rows of captures, which then wait in the local database.
-const CAPTURE_DATABASE_ANSWER: Duration = Duration::from_secs(5);
-
-/// Rows that one statement inserts.
-const ROWS_TOGETHER: usize = 64;
 /// Bits of the number of a segment within its slot.
 const SEGMENT_BITS: u32 = 32;
 /// The advisory lock that inserts share, and that a deletion takes alone. The number has no
 /// meaning, and no other program uses it.
 const LOCK: i64 = 7_263_480_254_919_331_448;
 
-/// The connections, and the numbers of this gateway.
+/// The connection, and the numbers of this gateway.
 pub(crate) struct SharedCaptures {
-    writer: Database,
-    reader: Database,
+    database: Database,
     /// The name of this gateway.
     instance: String,
     /// The name of its data directory.
@@ -41,20 +36,16 @@ pub(crate) struct SharedCaptures {
 }
 
 impl SharedCaptures {
-    /// Connects. Blocking.
-    pub(crate) fn open(url: &PostgresUrl, names: DirectoryNames) -> Result<Self> {
-        let database = |name| Database::start(name, url, CAPTURE_DATABASE_ANSWER);
-        let prefix =
-            Database::once(url, DATABASE_ANSWER, |transaction| take_prefix(transaction, &names))?;
-        Ok(SharedCaptures {
-            writer: database("store-captures-shared")?,
-            reader: database("store-captures-reader")?,
+    /// `prefix` is from [`take_prefix`].
+    pub(crate) fn of(database: Database, names: DirectoryNames, prefix: i64) -> Self {
+        SharedCaptures {
+            database,
             instance: names.instance,
             directory: names.directory,
             prefix,
             spooled: AtomicBool::new(true),
             away: AtomicBool::new(false),
-        })
+        }
     }
 
     pub(crate) fn instance(&self) -> &str {
@@ -66,7 +57,7 @@ impl SharedCaptures {
     }
 
     pub(super) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        self.reader.read(work).await
+        self.database.read(work).await
     }
 
     /// Runs a write. If it is not durable, it may be lost when the server crashes within the next
@@ -76,13 +67,24 @@ impl SharedCaptures {
         durable: bool,
         work: impl Work<T>,
     ) -> Result<T> {
-        let work = move |transaction: &Transaction<'_>| {
-            if !durable {
-                transaction.execute("SET LOCAL synchronous_commit TO OFF", &[])?;
-            }
-            work(transaction)
-        };
-        self.writer.write_beside(work).await
+        self.write_after("", durable, work).await
+    }
+
+    /// As [`SharedCaptures::write`], for [`insert`]: it waits for deletions under way before its
+    /// statements, so that they see them.
+    pub(super) async fn write_rows(&self, durable: bool, work: impl Work<()>) -> Result<()> {
+        let lock = format!("SELECT pg_advisory_xact_lock_shared({LOCK})");
+        self.write_after(&lock, durable, work).await
+    }
+
+    async fn write_after<T: Send + 'static>(
+        &self,
+        first: &str,
+        durable: bool,
+        work: impl Work<T>,
+    ) -> Result<T> {
+        let kept = if durable { "" } else { "SET LOCAL synchronous_commit TO OFF; " };
+        self.database.write_after(format!("{kept}{first}"), work).await
     }
 
     /// The first and the last number of segments of this gateway.
@@ -110,7 +112,7 @@ impl SharedCaptures {
 }
 
 /// The prefix of the data directory of this name, for the gateway that uses it now.
-fn take_prefix(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<i64> {
+pub(crate) fn take_prefix(transaction: &Transaction<'_>, names: &DirectoryNames) -> Result<i64> {
     let names = params![names.directory, names.instance];
     let find = "UPDATE capture_slots SET instance = ?2 WHERE directory = ?1 RETURNING slot";
     if let Some(prefix) = transaction.int(find, &names)? {
@@ -132,52 +134,53 @@ pub(super) fn gateway_of(transaction: &Transaction<'_>, segment: i64) -> Result<
 }
 
 /// Inserts captures and updates their segment. Captures that were deleted before they came are not
-/// stored.
+/// stored, nor are copies of those.
 pub(super) fn insert(
     transaction: &Transaction<'_>,
     segment: &SegmentRow,
     rows: &[(CaptureRow, CaptureLocation)],
 ) -> Result<()> {
-    transaction.exists("SELECT pg_advisory_xact_lock_shared(?1)", &params![LOCK])?;
     statements::put_segment(transaction, segment, rows)?;
-    for rows in rows.chunks(ROWS_TOGETHER) {
-        let mut values = Vec::new();
-        rows.iter().try_for_each(|row| put_capture(row, true, &mut values))?;
-        let values: Vec<Value<'_>> = values.iter().map(Written::value).collect();
-        transaction.execute(&insert_of(rows.len()), &values)?;
-    }
-    let ids = || rows.iter().map(|(row, _)| &row.id);
-    let (Some(first), Some(last)) = (ids().min(), ids().max()) else { return Ok(()) };
-    // Copies of deleted captures are not stored either.
-    let mark = format!(
-        "INSERT INTO deleted_captures (id, at, copies, owner)
-           SELECT c.id, {NOW}, 1, d.owner FROM captures c
-             JOIN deleted_captures d ON d.id IN (c.replay_of, c.shadow_of)
-           WHERE c.id BETWEEN ?1 AND ?2 AND d.copies = 1 AND (d.owner IS NULL OR d.owner = c.owner)
-         ON CONFLICT (id) DO NOTHING"
-    );
-    transaction.execute(&mark, &params![first, last])?;
-    let drop = "DELETE FROM captures c WHERE id BETWEEN ?1 AND ?2
-        AND EXISTS (SELECT 1 FROM deleted_captures d WHERE d.id IN (c.id, c.owner))";
-    transaction.execute(drop, &params![first, last])?;
-    Ok(())
+    let written: Vec<Vec<Written<'_>>> = rows
+        .iter()
+        .map(|row| {
+            let mut values = Vec::new();
+            put_capture(row, true, &mut values).map(|()| values)
+        })
+        .collect::<Result<_>>()?;
+    let values: Vec<Vec<Value<'_>>> =
+        written.iter().map(|row| row.iter().map(Written::value).collect()).collect();
+    transaction.execute_rows(&INSERT, &values).map(drop)
 }
 
-/// The statement that inserts this many rows. A row that exists already is replaced.
-fn insert_of(rows: usize) -> String {
+/// Inserts rows. A row that exists already is replaced. Copies of what was deleted count as deleted
+/// too.
+static INSERT: LazyLock<String> = LazyLock::new(|| {
     let columns = capture_columns(true);
     let names: Vec<&str> = columns.split(", ").collect();
-    let places: Vec<String> = (1..=rows * names.len()).map(|at| format!("?{at}")).collect();
-    let rows: Vec<String> =
-        places.chunks(names.len()).map(|row| format!("({})", row.join(","))).collect();
+    let kinds = names.iter().map(|name| match *name {
+        "created_at" | "status" | "segment" | "head_at" | "head_len" | "bodies_at"
+        | "bodies_len" => "BIGINT",
+        "salt" | "head" => "BYTEA",
+        _ => "TEXT",
+    });
     let replaced: Vec<String> =
         names.iter().skip(1).map(|name| format!("{name} = excluded.{name}")).collect();
     format!(
-        "INSERT INTO captures ({columns}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
-        rows.join(","),
+        "WITH new AS (SELECT * FROM {} AS new ({columns})),
+           copies AS (SELECT c.id, d.owner FROM new c
+             JOIN deleted_captures d ON d.id IN (c.replay_of, c.shadow_of)
+             WHERE d.copies = 1 AND (d.owner IS NULL OR d.owner = c.owner)),
+           marked AS (INSERT INTO deleted_captures (id, at, copies, owner)
+             SELECT id, {NOW}, 1, owner FROM copies ON CONFLICT (id) DO NOTHING)
+         INSERT INTO captures ({columns}) SELECT * FROM new c
+           WHERE c.id NOT IN (SELECT id FROM copies)
+             AND NOT EXISTS (SELECT 1 FROM deleted_captures d WHERE d.id IN (c.id, c.owner))
+         ON CONFLICT (id) DO UPDATE SET {}",
+        unnest(kinds, 1),
         replaced.join(", ")
     )
-}
+});
 
 /// As [`statements::delete`], for all gateways.
 pub(super) fn delete(
@@ -188,36 +191,46 @@ pub(super) fn delete(
 ) -> Result<Vec<RequestId>> {
     let owner = reach.owner();
     transaction.exists("SELECT pg_advisory_xact_lock(?1)", &params![LOCK])?;
-    mark_deleted(transaction, id, copies, owner)?;
+    mark_deleted(transaction, std::slice::from_ref(id), copies, owner)?;
     let deleted = statements::delete(transaction, id, copies, reach)?;
-    for other in deleted.iter().filter(|deleted| *deleted != id) {
-        mark_deleted(transaction, other, copies, owner)?;
-    }
+    mark_deleted(transaction, &deleted, copies, owner)?;
     Ok(deleted)
+}
+
+/// Deletes captures, with two statements for all of them.
+pub(super) fn erase(transaction: &Transaction<'_>, ids: &[RequestId]) -> Result<()> {
+    transaction.exists("SELECT pg_advisory_xact_lock(?1)", &params![LOCK])?;
+    mark_deleted(transaction, ids, false, None)?;
+    delete_ids(transaction, "captures", ids)
 }
 
 fn mark_deleted(
     transaction: &Transaction<'_>,
-    id: &RequestId,
+    ids: &[RequestId],
     copies: bool,
     owner: Option<&UserId>,
 ) -> Result<()> {
     let mark = format!(
-        "INSERT INTO deleted_captures (id, at, copies, owner) VALUES (?1, {NOW}, ?2, ?3)
+        "INSERT INTO deleted_captures (id, at, copies, owner)
+           SELECT id, {NOW}, ?2, ?3 FROM unnest(CAST(?1 AS TEXT[])) AS deleted (id)
          ON CONFLICT (id) DO UPDATE SET at = excluded.at, copies = excluded.copies,
            owner = excluded.owner
          WHERE excluded.copies >= deleted_captures.copies"
     );
-    transaction.execute(&mark, &params![id, copies, owner])?;
-    Ok(())
+    let ids: Vec<_> = ids.iter().map(ToValue::value).collect();
+    let owner = owner.map_or(Value::Null, ToValue::value);
+    transaction.execute(&mark, &[Value::Column(&ids), copies.value(), owner]).map(drop)
 }
 
 /// Forgets that these captures were deleted.
 pub(super) fn forget_deletion_of(transaction: &Transaction<'_>, ids: &[RequestId]) -> Result<()> {
-    for id in ids {
-        transaction.execute("DELETE FROM deleted_captures WHERE id = ?1", &params![id])?;
-    }
-    Ok(())
+    delete_ids(transaction, "deleted_captures", ids)
+}
+
+fn delete_ids(transaction: &Transaction<'_>, table: &str, ids: &[RequestId]) -> Result<()> {
+    let delete = format!("DELETE FROM {table} WHERE id = ANY(CAST(?1 AS TEXT[]))");
+    let ids: Vec<_> = ids.iter().map(ToValue::value).collect();
+    transaction.execute(&delete, &[Value::Column(&ids)]).map(drop)
 }
 
 /// Forgets deletions that are older than `kept`.

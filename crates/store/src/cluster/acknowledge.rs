@@ -1,5 +1,5 @@
 //! The changes that wait for other gateways, the search for dead gateways, and the pruning of the
-//! log. One task does all three; it reads the rows of the other gateways while a change waits.
+//! log. One task does all three. While a change waits, it looks for gateways that are behind.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,8 +18,9 @@ use crate::sql::Transaction;
 use crate::{Result, StoreError, attempts, holders};
 use rerouter_base::clock::since_boot;
 
-/// Time between two reads of the rows while a change waits and no gateway sends a notification.
-const LOOK: Duration = Duration::from_millis(20);
+/// Least and longest time between two looks at the rows while a change waits. In between it is
+/// half of the time that the newest change has waited, so a slow gateway costs few looks.
+const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// Time between two prunings of the log.
 const PRUNE: Duration = Duration::from_secs(60);
 /// How long attempts to log in and to register are kept: longer than any of them counts.
@@ -70,9 +71,12 @@ impl Acknowledger {
     pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
         let mut failing = false;
         while !*stopping.borrow_and_update() {
-            let pause = match self.waiting.is_empty() {
-                true => self.shared.jittered(self.shared.timing.heartbeat()),
-                false => LOOK,
+            let pause = match self.waiting.last() {
+                None => self.shared.jittered(self.shared.timing.heartbeat()),
+                Some(last) => {
+                    let waited = since_boot().saturating_sub(last.barrier.began());
+                    (waited / 2).clamp(LOOK.0, LOOK.1)
+                }
             };
             tokio::select! {
                 asked = self.asked.recv() => match asked {
@@ -93,7 +97,7 @@ impl Acknowledger {
                     log::warn!("the other gateways cannot be looked up: {error}");
                 }
                 self.give_up(error);
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(LOOK.1).await;
             }
             failing = round.is_err();
         }
@@ -110,12 +114,19 @@ impl Acknowledger {
         if self.waiting.is_empty() && !reaps {
             return Ok(());
         }
-        let process = self.shared.identity.process.clone();
-        let others =
-            self.worker.read(move |transaction| peers::others(transaction, &process)).await?;
-        self.step(&others).await?;
+        if let Some(rev) = self.waiting.iter().map(|one| one.barrier.rev()).max() {
+            let process = self.shared.identity.process.clone();
+            let behind =
+                move |transaction: &Transaction<'_>| peers::behind(transaction, &process, rev);
+            let behind = self.worker.one(behind).await?;
+            self.step(&behind).await?;
+        }
         if reaps {
-            self.reap(&others).await?;
+            let (own, rev) = (self.shared.identity.clone(), *self.shared.applied.borrow());
+            let suspects =
+                move |transaction: &Transaction<'_>| peers::suspects(transaction, &own, rev);
+            let suspects = self.worker.one(suspects).await?;
+            self.reap(&suspects).await?;
         }
         if now >= self.pruned + PRUNE {
             self.worker.write_beside(upkeep).await?;
@@ -124,7 +135,7 @@ impl Acknowledger {
         Ok(())
     }
 
-    /// Advances all waiting changes.
+    /// Advances all waiting changes. `others` are behind one of them.
     async fn step(&mut self, others: &[peers::Peer]) -> Result<()> {
         let (now, timing) = (since_boot(), self.shared.timing);
         let (mut fence, mut over) = (None, Vec::new());
@@ -146,7 +157,7 @@ impl Acknowledger {
         if !over.is_empty() {
             let delete =
                 move |transaction: &Transaction<'_>| peers::delete_fenced(transaction, &over);
-            self.worker.write_beside(delete).await?;
+            self.worker.one(delete).await?;
         }
         Ok(())
     }
@@ -202,7 +213,7 @@ impl Acknowledger {
         }
     }
 
-    /// Deletes the rows of gateways that died.
+    /// Deletes the rows of gateways that died, after a look at those that need attention.
     async fn reap(&mut self, others: &[peers::Peer]) -> Result<()> {
         let now = since_boot();
         let applied = *self.shared.applied.borrow();
@@ -219,8 +230,6 @@ impl Acknowledger {
         for (id, renewals) in dead {
             let name = others.iter().find(|other| other.id == id).map(|other| other.name.clone());
             let delete = move |transaction: &Transaction<'_>| {
-                // First the row that all writes of spend lock, so that no two of them deadlock.
-                holders::next_rev(transaction)?;
                 let is_deleted = peers::delete_dead(transaction, &id, renewals)?;
                 holders::end_dead_holders(transaction).map(|()| is_deleted)
             };

@@ -8,15 +8,13 @@ use crate::changes::{Change, Committed};
 use crate::columns::{Columns, word_columns};
 use crate::rows::stored::row;
 use crate::rows::{AgentRow, KeyRow, NodeRow, SessionRow, Stored, UserRow};
-use crate::sql::{Row, Transaction, params};
+use crate::sql::{NOW, Row, ToValue, Transaction, Value, params};
 use crate::{Result, document_texts};
 use rerouter_base::id::{AgentId, KeyId, NodeId, SessionId, UserId};
 use rerouter_base::secret::SecretBytes;
 
 /// The channel on which a mutation notifies other gateways.
 pub(super) const CHANGED: &str = "rerouter_changed";
-/// The channel on which a gateway notifies others that it has applied changes.
-pub(super) const APPLIED: &str = "rerouter_applied";
 
 /// Maximum number of revisions that are read at once.
 const CHUNK: u64 = 256;
@@ -130,19 +128,19 @@ fn subject_of(change: &Change) -> (LogSubject, &str) {
 
 /// Writes the changes of a mutation in its transaction, and wakes the other gateways at its commit.
 pub(crate) fn record(transaction: &Transaction<'_>, rev: u64, changes: &[Change]) -> Result<()> {
-    let insert = "INSERT INTO changes (rev, seq, kind, id, at)
-                  VALUES (?1, ?2, ?3, ?4,
-                    CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT))";
-    for (seq, change) in changes.iter().enumerate() {
-        let (subject, id) = subject_of(change);
-        transaction.execute(insert, &params![rev, seq, subject, id])?;
-    }
-    notify(transaction, CHANGED)
-}
-
-/// Wakes the listeners of a channel, at the commit.
-pub(super) fn notify(transaction: &Transaction<'_>, channel: &str) -> Result<()> {
-    transaction.exists("SELECT pg_notify(?1, '')", &params![channel]).map(drop)
+    let insert = format!(
+        "WITH added AS (INSERT INTO changes (rev, seq, kind, id, at)
+           SELECT ?1, seq - 1, kind, id, {NOW} FROM
+             unnest(CAST(?2 AS TEXT[]), CAST(?3 AS TEXT[])) WITH ORDINALITY AS c (kind, id, seq))
+         SELECT pg_notify(?4, '')"
+    );
+    let (kinds, ids): (Vec<_>, Vec<_>) = changes
+        .iter()
+        .map(subject_of)
+        .map(|(subject, id)| (Value::Text(subject.as_str()), Value::Text(id)))
+        .unzip();
+    let rows = [rev.value(), Value::Column(&kinds), Value::Column(&ids), CHANGED.value()];
+    transaction.exists(&insert, &rows).map(drop)
 }
 
 /// The newest position of the log. In a transaction that loads all rows, it is the position of
@@ -154,24 +152,33 @@ pub(super) fn newest(transaction: &Transaction<'_>) -> Result<LogPosition> {
     Ok(LogPosition { rev, mark })
 }
 
-/// Reads the entries after a position, and their rows as this transaction sees them.
+/// Reads the entries after a position with one statement, then their rows as they are by now: at
+/// least as new as the entries, and changed again by later entries if they are newer.
 pub(super) fn read(
     transaction: &Transaction<'_>,
     from: &LogPosition,
     key: &SecretBytes,
 ) -> Result<LogBatch> {
-    let newest = transaction.revision()?;
+    let last = from.rev.saturating_add(CHUNK);
+    let select = "SELECT state.rev, changes.rev, seq, kind, id, mark FROM state
+          LEFT JOIN changes ON changes.rev >= ?1 AND changes.rev <= ?2 ORDER BY changes.rev, seq";
+    let (mut newest, mut entries) = (0, Vec::new());
+    transaction.each(select, &params![from.rev, last], &mut |row| {
+        let mut columns = Columns::new(row);
+        newest = columns.get()?;
+        // Without an entry its columns are NULL.
+        entries.extend(row.int(1)?.map(|_| LogEntry::read(&mut columns)).transpose()?);
+        Ok(())
+    })?;
     if newest < from.rev {
         return Ok(LogBatch::Gap("its last revision went back"));
     }
-    let upto = newest.min(from.rev.saturating_add(CHUNK));
-    let select = LogEntry::select("WHERE rev >= ?1 AND rev <= ?2 ORDER BY rev, seq");
-    let entries = transaction.rows(&select, &params![from.rev, upto], LogEntry::of)?;
+    let upto = newest.min(last);
     let (position, changed) = match follow_on(from, upto, entries) {
         Ok(found) => found,
         Err(why) => return Ok(LogBatch::Gap(why)),
     };
-    let changes = rows_of(transaction, (from.rev, upto), changed, key)?;
+    let changes = rows_of(transaction, changed, key)?;
     let committed = Committed { rev: upto, changes };
     Ok(LogBatch::Changes { committed, position, is_all: upto == newest })
 }
@@ -215,7 +222,6 @@ fn follow_on(
 /// The changed objects as they are now, in the order of their first change.
 fn rows_of(
     transaction: &Transaction<'_>,
-    (after, upto): (u64, u64),
     changed: Changed,
     key: &SecretBytes,
 ) -> Result<Vec<Change>> {
@@ -223,11 +229,10 @@ fn rows_of(
     let is_changed = |subject: LogSubject| changed.iter().any(|(kind, _)| *kind == subject);
     for subject in LogSubject::ALL.into_iter().filter(|subject| is_changed(*subject)) {
         let Some(table) = subject.table() else { continue };
-        let select = format!(
-            "SELECT * FROM {table} WHERE id IN
-               (SELECT id FROM changes WHERE kind = ?1 AND rev > ?2 AND rev <= ?3)"
-        );
-        transaction.each(&select, &params![subject, after, upto], &mut |row| {
+        let of_subject = changed.iter().filter(|(kind, _)| *kind == subject);
+        let ids: Vec<_> = of_subject.map(|(_, id)| id.value()).collect();
+        let select = format!("SELECT * FROM {table} WHERE id = ANY(CAST(?1 AS TEXT[]))");
+        transaction.each(&select, &[Value::Column(&ids)], &mut |row| {
             let (id, change) = subject.read(row)?;
             now.insert((subject, id), change);
             Ok(())

@@ -31,6 +31,8 @@ pub(super) struct LogFollower {
     /// The position of the tables; `None` before the first load, and after a gap in the log.
     position: Option<LogPosition>,
     registration: Option<LiveRegistration>,
+    /// Whether a notification began this round, so that the log has more.
+    is_woken: bool,
     /// Number of rounds that found a change for which the database had sent no notification.
     unheard: u32,
 }
@@ -44,7 +46,7 @@ struct LiveRegistration {
 /// A complete read of the log, as of the time `began`.
 pub(super) struct LogRead {
     began: Duration,
-    /// Whether other gateways may wait for what was applied.
+    /// Whether anything was applied.
     is_news: bool,
 }
 
@@ -54,7 +56,8 @@ impl LogFollower {
         worker: Database,
         tables: Arc<dyn Follower>,
     ) -> Self {
-        LogFollower { shared, worker, tables, position: None, registration: None, unheard: 0 }
+        let (position, registration, is_woken, unheard) = (None, None, false, 0);
+        LogFollower { shared, worker, tables, position, registration, is_woken, unheard }
     }
 
     /// Runs rounds up to the first lease. Each answer has little time, so that a connection that
@@ -94,10 +97,10 @@ impl LogFollower {
                 _ => {}
             }
             failing = round.is_err();
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.shared.changed.notified() => {}
-                _ = stopping.changed() => {}
+            self.is_woken = tokio::select! {
+                () = tokio::time::sleep(pause) => false,
+                () = self.shared.changed.notified() => true,
+                _ = stopping.changed() => false,
             }
         }
     }
@@ -110,6 +113,10 @@ impl LogFollower {
                 "the gateway {twin} runs on the same data directory, or on a copy of it. Stop this \
                  one, and start it with an empty data directory of its own"
             )));
+        }
+        let began = since_boot();
+        if !self.is_woken && self.renew_after(LogRead { began, is_news: false }, true).await? {
+            return Ok(true);
         }
         let read = self.read().await?;
         if read.is_news && !self.shared.heard.load(Ordering::Relaxed) {
@@ -140,7 +147,7 @@ impl LogFollower {
             let began = since_boot();
             let (from, key) = (position.clone(), self.shared.documents.clone());
             let read =
-                self.worker.read(move |transaction| change_log::read(transaction, &from, &key));
+                self.worker.one(move |transaction| change_log::read(transaction, &from, &key));
             match read.await? {
                 LogBatch::Gap(why) => {
                     log::warn!("the log of changes does not go on from here, {why}: loading all");
@@ -168,6 +175,21 @@ impl LogFollower {
 
     /// Renews the lease, based on a read of the log. `false` if this gateway was fenced.
     pub(super) async fn renew(&mut self, read: LogRead) -> Result<bool> {
+        if self.renew_after(read, false).await? {
+            return Ok(true);
+        }
+        self.shared.authority.end();
+        self.registration = None;
+        log::warn!(
+            "this gateway lost its lease: it was too slow for a change on another one, or the \
+             database has another history. It registers anew"
+        );
+        Ok(false)
+    }
+
+    /// Renews the lease. `if_all`: only if the log has nothing more, as that statement sees it; it
+    /// is the read then.
+    async fn renew_after(&mut self, read: LogRead, if_all: bool) -> Result<bool> {
         let (Some(position), Some(registration)) = (&self.position, &mut self.registration) else {
             return Ok(false);
         };
@@ -182,31 +204,25 @@ impl LogFollower {
             let told = wrong.as_deref().unwrap_or("right again");
             log::warn!("the clock of this machine is {told}");
         }
-        let renew = self.worker.write_beside(move |transaction| {
+        let renew = self.worker.one(move |transaction| {
             let (applied, asked) = ((position.rev, position.mark.as_deref()), since_boot());
-            let now = peers::renew(transaction, &id, applied, (&document, ahead))?;
+            let now = peers::renew(transaction, &id, applied, (&document, ahead), if_all)?;
             now.iter().for_each(|now| clock.learn(*now, asked));
             let renewed = now.is_some();
             if renewed && is_first {
                 peers::forget_former(transaction, &process, &id)?;
             }
-            if renewed && (read.is_news || is_first) {
-                change_log::notify(transaction, change_log::APPLIED)?;
-            }
             Ok(renewed)
         });
-        if renew.await? {
+        let renewed = renew.await?;
+        if renewed {
             registration.is_renewed = true;
             self.shared.authority.hold_until(read.began + self.shared.timing.lease);
-            return Ok(true);
+            if read.is_news {
+                self.shared.others_applied.notify_one();
+            }
         }
-        self.shared.authority.end();
-        self.registration = None;
-        log::warn!(
-            "this gateway lost its lease: it was too slow for a change on another one, or the \
-             database has another history. It registers anew"
-        );
-        Ok(false)
+        Ok(renewed)
     }
 
     /// Adds the row of a new registration.
@@ -217,7 +233,7 @@ impl LogFollower {
         let (serves_stale, document) =
             (self.shared.serves_stale, self.tables.document().unwrap_or_default());
         let lease = self.shared.timing.lease;
-        let register = self.worker.write_beside(move |transaction| {
+        let register = self.worker.one(move |transaction| {
             let state = (serves_stale, applied, &*document);
             peers::register(transaction, &new, &identity, lease, state)
         });

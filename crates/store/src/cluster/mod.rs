@@ -3,6 +3,9 @@
 //! and answers only while it holds a lease. A change is acknowledged once every other gateway has
 //! applied it, or has no lease any more.
 //!
+//! A commit notifies all gateways. That one has applied a change is not notified, as that would wake
+//! each for each of the others: who waits for a change looks for the rows that are behind.
+//!
 //! `lease.rs` has the clock, `follow.rs` the round that applies the log and renews the lease,
 //! `barrier.rs` the wait of a change, and `reaper.rs` the search for dead gateways. The last two do
 //! no input or output; `acknowledge.rs` does it for them. `peers.rs` and `change_log.rs` have the
@@ -34,8 +37,8 @@ use self::lease::Timing;
 use self::state::ClusterState;
 use super::changes::Follower;
 use super::data_dir::Predecessor;
-use super::postgres::{Database, PostgresUrl, listen};
-use super::sql::{NOW, Work};
+use super::postgres::{Database, Listening, PostgresUrl};
+use super::sql::NOW;
 use super::{Result, StoreError};
 use rerouter_base::clock::{Clock, since_boot};
 use rerouter_base::id::Random;
@@ -66,7 +69,7 @@ pub struct Joining {
 pub(super) struct Cluster {
     shared: Arc<ClusterState>,
     asked: mpsc::Sender<Acknowledgement>,
-    /// A connection for queries of operators, and for the end of this gateway.
+    /// The connection of the lease, which waits for nothing else.
     database: Database,
     stopping: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -83,12 +86,16 @@ impl Cluster {
         predecessor: Predecessor,
     ) -> Result<Self> {
         let Joining { mut identity, metrics, lease, serves_stale, clock, .. } = joining;
+        let (changed, heard) = (Arc::default(), Arc::<AtomicBool>::default());
+        let listening = Listening {
+            wakes: vec![(change_log::CHANGED, Arc::clone(&changed))],
+            heard: Arc::clone(&heard),
+        };
         // A connection that hangs must cost no lease: a round has several statements.
-        let database = |name| Database::start(name, &url, lease / 4);
-        let others = database("store-gateways")?;
+        let database = Database::listening("store-lease", &url, lease / 4, listening)?;
         let asked = since_boot();
         let now = format!("SELECT {NOW}");
-        let began = others.read(move |transaction| transaction.int(&now, &[])).await?.unwrap_or(0);
+        let began = database.one(move |transaction| transaction.int(&now, &[])).await?.unwrap_or(0);
         clock.learn(began, asked);
         identity.process = format!("{began:020} {}", identity.process);
         let shared = Arc::new(ClusterState {
@@ -102,22 +109,20 @@ impl Cluster {
             random: Random::System,
             metrics,
             applied: watch::Sender::new(0),
-            changed: Arc::default(),
-            heard: Arc::default(),
+            changed,
+            heard,
             others_applied: Arc::default(),
             twin: ArcSwapOption::empty(),
             is_alone: AtomicBool::new(false),
             predecessor,
         });
-        let mut follower = LogFollower::new(Arc::clone(&shared), database("store-lease")?, tables);
+        let mut follower = LogFollower::new(Arc::clone(&shared), database.clone(), tables);
         follower.begin().await?;
         let (asked, changes) = mpsc::channel(WAITING);
-        let acknowledger =
-            Acknowledger::new(Arc::clone(&shared), database("store-barrier")?, changes);
+        let acknowledger = Acknowledger::new(Arc::clone(&shared), database.clone(), changes);
         let (stopping, _) = watch::channel(false);
-        let thread = run(&shared, url, follower, acknowledger, &stopping)?;
-        let thread = Mutex::new(Some(thread));
-        Ok(Cluster { shared, asked, database: others, stopping, thread })
+        let thread = Mutex::new(Some(run(follower, acknowledger, &stopping)?));
+        Ok(Cluster { shared, asked, database, stopping, thread })
     }
 
     pub(super) fn authority(&self) -> Authority {
@@ -154,16 +159,7 @@ impl Cluster {
 
     /// All gateways that share the store, the newest registration first.
     pub(super) async fn gateways(&self) -> Result<Vec<GatewayRow>> {
-        self.database.read(peers::all).await
-    }
-
-    /// Writes without waiting for mutations.
-    pub(super) async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        self.database.write_beside(work).await
-    }
-
-    pub(super) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        self.database.read(work).await
+        self.database.one(peers::all).await
     }
 
     /// Whether no other process writes captures under the name of this data directory.
@@ -190,7 +186,7 @@ impl Cluster {
         }
         self.shared.authority.end();
         let process = self.shared.identity.process.clone();
-        self.database.write_beside(move |transaction| peers::leave(transaction, &process)).await
+        self.database.one(move |transaction| peers::leave(transaction, &process)).await
     }
 
     fn is_running(&self) -> bool {
@@ -219,8 +215,6 @@ impl Drop for Cluster {
 /// Runs the tasks on a separate thread: a lease must not end because requests keep all workers
 /// busy.
 fn run(
-    shared: &Arc<ClusterState>,
-    url: PostgresUrl,
     follower: LogFollower,
     acknowledger: Acknowledger,
     stopping: &watch::Sender<bool>,
@@ -229,20 +223,8 @@ fn run(
         .enable_all()
         .build()
         .map_err(StoreError::unavailable)?;
-    let wakes = vec![
-        (change_log::CHANGED, Arc::clone(&shared.changed)),
-        (change_log::APPLIED, Arc::clone(&shared.others_applied)),
-    ];
-    let stops = [stopping.subscribe(), stopping.subscribe(), stopping.subscribe()];
-    let [first, second, third] = stops;
-    let (check, heard) = (shared.timing.heartbeat() * 2, Arc::clone(&shared.heard));
-    let tasks = async move {
-        tokio::join!(
-            follower.run(first),
-            acknowledger.run(second),
-            listen(url, wakes, check, heard, third)
-        )
-    };
+    let (first, second) = (stopping.subscribe(), stopping.subscribe());
+    let tasks = async move { tokio::join!(follower.run(first), acknowledger.run(second)) };
     std::thread::Builder::new()
         .name("store-cluster".to_owned())
         .spawn(move || _ = runtime.block_on(tasks))

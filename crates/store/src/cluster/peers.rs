@@ -9,7 +9,7 @@ use crate::Result;
 use crate::columns::Columns;
 use crate::rows::Stored;
 use crate::rows::stored::row;
-use crate::sql::{NOW, Row, Transaction, now, params};
+use crate::sql::{NOW, Row, ToValue, Transaction, Value, now, params};
 use rerouter_base::id::GatewayId;
 
 /// The revision up to which a gateway has applied this log. A gateway that claims more than the log
@@ -128,22 +128,24 @@ pub(super) fn register(
 
 /// Renews a lease. Returns the time of the database. `None` if the row is fenced or gone, or if
 /// this log lacks the change that was applied last, with its mark: it may be the log of another
-/// server.
+/// server. `if_all`: `None` also if this log has a later change.
 pub(super) fn renew(
     transaction: &Transaction<'_>,
     id: &GatewayId,
     (applied, mark): (u64, Option<&str>),
     (document, clock_ahead): (&str, i64),
+    if_all: bool,
 ) -> Result<Option<i64>> {
     let renew = format!(
         "UPDATE gateways SET applied = ?2, document = ?3, renewals = renewals + 1,
            renewed_at = {NOW}, clock_ahead = ?5
          WHERE id = ?1 AND fenced = 0 AND (?4 = '' OR
            EXISTS (SELECT 1 FROM changes WHERE rev = ?2 AND seq = 0 AND mark = ?4))
+           AND (?6 = 0 OR ?2 = (SELECT rev FROM state))
          RETURNING renewed_at"
     );
     let mark = mark.unwrap_or_default();
-    transaction.int(&renew, &params![id, applied, document, mark, clock_ahead])
+    transaction.int(&renew, &params![id, applied, document, mark, clock_ahead, if_all])
 }
 
 /// Deletes the earlier rows of this process, which the lease of `id` replaces.
@@ -163,9 +165,25 @@ pub(super) fn leave(transaction: &Transaction<'_>, process: &str) -> Result<()> 
     Ok(())
 }
 
-/// The rows of all other gateways, and of processes before this one.
-pub(super) fn others(transaction: &Transaction<'_>, process: &str) -> Result<Vec<Peer>> {
-    transaction.rows(&Peer::select("WHERE process <> ?1"), &params![process], Peer::of)
+/// The rows of other gateways, and of processes before this one, that have not applied `rev`.
+pub(super) fn behind(transaction: &Transaction<'_>, process: &str, rev: u64) -> Result<Vec<Peer>> {
+    let behind = Peer::select(&format!("WHERE process <> ?1 AND {APPLIED} < ?2"));
+    transaction.rows(&behind, &params![process, rev], Peer::of)
+}
+
+/// The rows of other gateways that may need attention, however many are well: they are behind
+/// `rev`, are of the same data directory, or missed a renewal by the clock of the database. That
+/// clock only chooses whom to watch; it does not decide who is dead.
+pub(super) fn suspects(
+    transaction: &Transaction<'_>,
+    own: &GatewayIdentity,
+    rev: u64,
+) -> Result<Vec<Peer>> {
+    let which = format!(
+        "WHERE process <> ?1 AND (directory = ?2 OR applied < ?3
+           OR {NOW} NOT BETWEEN renewed_at - 1000000 AND renewed_at + lease * 2 / 5)"
+    );
+    transaction.rows(&Peer::select(&which), &params![own.process, own.directory, rev], Peer::of)
 }
 
 /// Fences all other gateways that have not applied `rev`: they cannot renew their leases. Returns
@@ -185,11 +203,9 @@ pub(super) fn fence(
 
 /// Deletes the rows of gateways whose lease is over.
 pub(super) fn delete_fenced(transaction: &Transaction<'_>, ids: &[String]) -> Result<()> {
-    for id in ids {
-        let delete = "DELETE FROM gateways WHERE id = ?1 AND fenced = 1";
-        transaction.execute(delete, &params![id])?;
-    }
-    Ok(())
+    let ids: Vec<_> = ids.iter().map(ToValue::value).collect();
+    let delete = "DELETE FROM gateways WHERE id = ANY(CAST(?1 AS TEXT[])) AND fenced = 1";
+    transaction.execute(delete, &[Value::Column(&ids)]).map(drop)
 }
 
 /// Deletes the row of a dead gateway, unless it was renewed meanwhile. Returns whether it was

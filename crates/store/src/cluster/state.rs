@@ -31,7 +31,8 @@ pub(super) struct ClusterState {
     pub(super) changed: Arc<Notify>,
     /// Whether the database has ever sent a notification of a change.
     pub(super) heard: Arc<AtomicBool>,
-    /// Wakes the tasks that wait for other gateways.
+    /// Wakes the task that waits for other gateways. This gateway has applied changes, so the others
+    /// may have too.
     pub(super) others_applied: Arc<Notify>,
     /// The name of another gateway on this data directory or a copy of it. While there is one, this
     /// gateway must not answer.

@@ -39,20 +39,8 @@ pub(crate) async fn answered<T>(
     patience: Duration,
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T> {
-    Ok(within(patience, answer).await??)
-}
-
-/// Runs a future within a deadline, and keeps the error of the driver.
-pub(super) async fn within<T>(patience: Duration, answer: impl Future<Output = T>) -> Result<T> {
-    timeout(patience, answer)
-        .await
-        .map_err(|_| StoreError::unavailable("PostgreSQL does not answer"))
-}
-
-/// Whether a connection is lost after this error: the error is no answer of the server, or the
-/// server's last answer.
-pub(super) fn is_lost(error: &tokio_postgres::Error) -> bool {
-    error.code().is_none_or(|code| code.code().starts_with("57P"))
+    let answer = timeout(patience, answer).await;
+    Ok(answer.map_err(|_| StoreError::unavailable("PostgreSQL does not answer"))??)
 }
 
 impl From<tokio_postgres::Error> for StoreError {

@@ -1,30 +1,34 @@
-//! A separate connection for one task, on a separate thread, so that no other work delays it.
+//! A connection on a thread of its own. Clones share it. Writes of a few rows, which a call or a
+//! request waits for, pass reads and rows of usage and captures that wait.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::listen::Listening;
 use super::session::{Patience, Session};
 use super::url::PostgresUrl;
 use crate::Result;
-use crate::sql::{Transaction, Work};
+use crate::sql::Work;
 use crate::worker::Worker;
 
-pub(crate) struct Database(Worker<Session>);
+#[derive(Clone)]
+pub(crate) struct Database(Arc<Worker<Session>>);
 
 impl Database {
-    /// Connects with the first transaction. `patience` is the longest wait for an answer.
-    pub(crate) fn start(name: &str, url: &PostgresUrl, patience: Duration) -> Result<Self> {
-        let session = Session::new(url, Patience { answer: patience, retry: patience / 2 })?;
-        Ok(Database(Worker::start(name, session)?))
+    pub(super) fn of(name: &str, session: Session) -> Result<Self> {
+        Ok(Database(Worker::start(name, session)?.into()))
     }
 
-    /// Writes once, on a connection that is closed afterwards. Blocking.
-    pub(crate) fn once<T>(
+    /// Connects with the first transaction, and hears notifications. `patience` is the longest wait
+    /// for an answer.
+    pub(crate) fn listening(
+        name: &str,
         url: &PostgresUrl,
         patience: Duration,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let patience = Patience { answer: patience, retry: patience };
-        Session::new(url, patience)?.write(work)
+        listening: Listening,
+    ) -> Result<Self> {
+        let patience = Patience { answer: patience, retry: patience / 2 };
+        Database::of(name, Session::new(url, patience, Some(listening))?)
     }
 
     /// Reads a consistent snapshot in one transaction.
@@ -32,8 +36,31 @@ impl Database {
         self.0.run(move |session| session.read(work)).await
     }
 
+    /// Writes in a transaction of the order of revisions. `after` runs on what is committed.
+    pub(crate) async fn write<T, U: Send + 'static>(
+        &self,
+        work: impl Work<T>,
+        after: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U> {
+        self.0.queue(true, move |session| session.write(work).map(after)).await
+    }
+
     /// Writes in a transaction that does not wait for mutations.
     pub(crate) async fn write_beside<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        self.0.run(move |session| session.write_beside(work)).await
+        self.0.queue(true, move |session| session.write_beside(work)).await
+    }
+
+    /// As [`Database::write_beside`], in its turn, after other statements in the same round trip.
+    pub(crate) async fn write_after<T: Send + 'static>(
+        &self,
+        first: String,
+        work: impl Work<T>,
+    ) -> Result<T> {
+        self.0.run(move |session| session.write_after(&first, work)).await
+    }
+
+    /// See [`Session::one`].
+    pub(crate) async fn one<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        self.0.run(move |session| session.one(work)).await
     }
 }

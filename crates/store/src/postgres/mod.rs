@@ -11,13 +11,15 @@ mod tls;
 mod transaction;
 mod url;
 
-pub(super) use backend::{DATABASE_ANSWER, PostgresBackend, fill, look};
+pub(super) use backend::{fill, look, open};
 pub(super) use database::Database;
-pub(super) use listen::listen;
+pub(super) use listen::Listening;
 pub(super) use schema::DATABASE_JOIN;
 pub(super) use transaction::{PostgresRow, PostgresTransaction, storable};
 pub use url::{PostgresUrl, StoreUrlError};
 
+#[cfg(test)]
+mod beside_tests;
 #[cfg(test)]
 #[path = "../../../../tests/support/postgres.rs"]
 #[allow(dead_code, unreachable_pub)] // Other tests use the rest.

@@ -57,7 +57,7 @@ fn migrate(session: &mut Session) -> Result<()> {
     if session.read(|transaction| steps::is_current(transaction, Base::Postgres))? {
         return Ok(());
     }
-    session.transact(WRITE, LOCK, |transaction| {
+    session.transact(WRITE, session.patience.answer, LOCK, |transaction| {
         if !steps::may_be_in_use(transaction, Base::Postgres)? && is_in_use(transaction)? {
             return Err(StoreError::unavailable(
                 "a gateway of an earlier version works on it, and could not go on after its tables \

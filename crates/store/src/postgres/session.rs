@@ -5,9 +5,11 @@
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
 use tokio_postgres::Client;
 
-use super::connection::{answered, connect, is_lost, within};
+use super::connection::{answered, connect};
+use super::listen::{Listening, drive};
 use super::transaction::PostgresTransaction;
 use super::url::PostgresUrl;
 use crate::sql::Transaction;
@@ -39,21 +41,32 @@ pub(crate) struct Patience {
 pub(crate) struct Session {
     runtime: Runtime,
     url: PostgresUrl,
-    patience: Patience,
+    pub(super) patience: Patience,
     /// None while there is no connection, or one that cannot be used again.
     client: Option<Client>,
+    /// The notifications that it hears.
+    listening: Option<Listening>,
     failures: u32,
     /// When another try to connect is due, and why the last one failed.
     due: Option<(Instant, String)>,
 }
 
 impl Session {
-    /// A session that connects with its first transaction.
-    pub(crate) fn new(url: &PostgresUrl, patience: Patience) -> Result<Self> {
-        let runtime =
-            Builder::new_current_thread().enable_all().build().map_err(StoreError::unavailable)?;
+    /// A session that connects with its first transaction. If it hears notifications, a thread of
+    /// its own talks to the socket.
+    pub(crate) fn new(
+        url: &PostgresUrl,
+        patience: Patience,
+        listening: Option<Listening>,
+    ) -> Result<Self> {
+        let mut builder = match listening {
+            None => Builder::new_current_thread(),
+            Some(_) => Builder::new_multi_thread(),
+        };
+        builder.worker_threads(1).thread_name("store-listener").enable_all();
+        let runtime = builder.build().map_err(StoreError::unavailable)?;
         let url = url.clone();
-        Ok(Session { runtime, url, patience, client: None, failures: 0, due: None })
+        Ok(Session { runtime, url, patience, client: None, listening, failures: 0, due: None })
     }
 
     /// Runs `work` in a transaction that writes, which commits if it succeeds. These transactions
@@ -63,7 +76,7 @@ impl Session {
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.transact(WRITE, "SELECT rev FROM state FOR UPDATE", work)
+        self.transact(WRITE, self.patience.answer, "SELECT rev FROM state FOR UPDATE", work)
     }
 
     /// Runs `work` in a transaction that writes, and does not wait for those of [`Session::write`].
@@ -72,7 +85,16 @@ impl Session {
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.transact(WRITE, "", work)
+        self.write_after("", work)
+    }
+
+    /// As [`Session::write_beside`], after other statements, in the same round trip.
+    pub(crate) fn write_after<T, E: From<StoreError>>(
+        &mut self,
+        first: &str,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact(WRITE, self.patience.answer, first, work)
     }
 
     /// Runs `work` in a transaction that reads a consistent snapshot. A long result may take longer
@@ -81,31 +103,45 @@ impl Session {
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let time = self.patience.answer.as_millis() * 6;
-        self.transact(READ, &format!("SET LOCAL statement_timeout = {time}"), work)
+        self.transact(READ, self.patience.answer * 6, "", work)
     }
 
-    /// Runs `work` in a transaction of this mode, whose first statements are `first`.
+    /// Runs `work` without a transaction of its own: each of its statements commits alone. One that
+    /// writes must not be sent again if its answer is lost, unless that changes nothing.
+    pub(crate) fn one<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        let client = self.open_client()?;
+        let statements = PostgresTransaction::new(&self.runtime, &client, self.patience.answer);
+        let failed = statements.failed();
+        let done = work(&Transaction::Postgres(statements));
+        // A connection that did not answer must not be used again.
+        self.client = (!failed.get()).then_some(client);
+        done
+    }
+
+    /// Runs `work` in a transaction of this mode, whose first statements are `first`. A statement
+    /// of it may take about `time`.
     pub(super) fn transact<T, E: From<StoreError>>(
         &mut self,
         mode: &str,
+        time: Duration,
         first: &str,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         // These settings end with the transaction: another client of a pooled connection does not
         // get them. A gateway that stops in a transaction must not hold its locks for long.
-        let answer = self.patience.answer.as_millis();
         let begin = format!(
             "START TRANSACTION ISOLATION LEVEL {mode};
-             SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {};
-             SET LOCAL idle_in_transaction_session_timeout = {};
+             SELECT set_config('lock_timeout', '{}', true),
+               set_config('statement_timeout', '{}', true),
+               set_config('idle_in_transaction_session_timeout', '{}', true);
              {first}",
-            answer / 2,
-            answer * 4 / 5,
+            self.patience.answer.as_millis() / 2,
+            time.as_millis() * 4 / 5,
             DATABASE_IDLE.as_millis(),
         );
         // If `work` panics, the connection is dropped, and with it the transaction.
-        let client = self.begin(&begin)?;
+        let client = self.open_client()?;
+        self.simple(&client, &begin)?;
         let statements = PostgresTransaction::new(&self.runtime, &client, self.patience.answer);
         let failed = statements.failed();
         let done = work(&Transaction::Postgres(statements));
@@ -124,19 +160,20 @@ impl Session {
         self.runtime.block_on(tokio::time::sleep(time));
     }
 
-    /// Begins a transaction, on a new connection if there is none, or if it turns out to be lost.
-    fn begin(&mut self, begin: &str) -> Result<Client> {
+    /// The connection, or a new one if the server is known to have ended it.
+    fn open_client(&mut self) -> Result<Client> {
         if let Some(client) = self.client.take() {
-            let begun = within(self.patience.answer, client.batch_execute(begin));
-            match self.runtime.block_on(begun)? {
-                Ok(()) => return Ok(client),
-                Err(error) if is_lost(&error) => {}
-                Err(error) => return Err(error.into()),
+            // The task that talks to the socket has its turn.
+            self.runtime.block_on(async {
+                yield_now().await;
+                yield_now().await;
+                yield_now().await;
+            });
+            if !client.is_closed() {
+                return Ok(client);
             }
         }
-        let client = self.connect()?;
-        self.simple(&client, begin)?;
-        Ok(client)
+        self.connect()
     }
 
     fn connect(&mut self) -> Result<Client> {
@@ -149,7 +186,12 @@ impl Session {
             Ok((client, wire)) => {
                 // This task ends with the client, or with the connection; the client then reports
                 // the loss.
-                self.runtime.spawn(async move { drop(wire.await) });
+                self.runtime.spawn(drive(wire, self.listening.clone()));
+                if let Some(listening) = &self.listening {
+                    self.simple(&client, &listening.statements(self.patience.answer))?;
+                    // Earlier notifications are lost.
+                    listening.wake_all();
+                }
                 (self.failures, self.due) = (0, None);
                 Ok(client)
             }

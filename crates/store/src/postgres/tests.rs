@@ -10,6 +10,7 @@ use futures::future::{join, join_all};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::database::Database;
 use super::servers::{self, Cluster};
 use super::session::{Patience, Session};
 use super::url::PostgresUrl;
@@ -33,6 +34,26 @@ use rerouter_base::secret::SecretBytes;
 pub(crate) struct PostgresBed {
     dir: TempDir,
     url: String,
+}
+
+impl Database {
+    pub(crate) fn start(name: &str, url: &PostgresUrl, answer: Duration) -> Result<Self> {
+        Database::of(name, Session::new(url, Patience { answer, retry: answer / 2 }, None)?)
+    }
+}
+
+impl PostgresBed {
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Another store on a database.
+    pub(super) async fn on(url: &str) -> Store {
+        let bed = PostgresBed { dir: tempfile::tempdir().unwrap(), url: url.to_owned() };
+        let store = bed.open().await;
+        let _kept = bed.dir.keep();
+        store
+    }
 }
 
 impl Bed for PostgresBed {
@@ -69,12 +90,12 @@ const PATIENCE: Patience =
     Patience { answer: Duration::from_secs(2), retry: Duration::from_millis(100) };
 
 /// Runs `work` on a session with a database, on a thread that may block.
-async fn session<T: Send + 'static>(
+pub(super) async fn session<T: Send + 'static>(
     url: &str,
     work: impl FnOnce(&mut Session) -> T + Send + 'static,
 ) -> T {
     let target = PostgresUrl::parse(url).unwrap();
-    let run = move || work(&mut Session::new(&target, PATIENCE).unwrap());
+    let run = move || work(&mut Session::new(&target, PATIENCE, None).unwrap());
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
@@ -374,7 +395,7 @@ async fn a_lost_connection_is_made_again_without_an_error() {
     assert_eq!(store.audit(Default::default(), 1, None).await.unwrap(), Some(vec![]));
     let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    assert_eq!(servers::run(&bed.url, others).await.len(), 2, "a writer and a reader");
+    assert_eq!(servers::run(&bed.url, others).await.len(), 1, "one connection");
     store.create_user(user("d@e.f", &random)).await.unwrap();
     assert_eq!(store.audit(Default::default(), 1, None).await.unwrap(), Some(vec![]));
     assert!(store.healthy().await);

@@ -157,6 +157,14 @@ impl Parameter<'_> {
             Value::Int(_) => Type::INT8,
             Value::Text(_) => Type::TEXT,
             Value::Blob(_) => Type::BYTEA,
+            Value::Column(values) => {
+                match values.iter().find(|value| !matches!(value, Value::Null)) {
+                    Some(Value::Int(_)) => Type::INT8_ARRAY,
+                    Some(Value::Blob(_)) => Type::BYTEA_ARRAY,
+                    Some(_) => Type::TEXT_ARRAY,
+                    None => Type::UNKNOWN,
+                }
+            }
         }
     }
 }
@@ -172,6 +180,11 @@ impl ToSql for Parameter<'_> {
             Value::Int(number) => number.to_sql(kind, out),
             Value::Text(text) => storable(text).as_ref().to_sql(kind, out),
             Value::Blob(bytes) => bytes.to_sql(kind, out),
+            Value::Column(_) if *kind == Type::UNKNOWN => Ok(IsNull::Yes),
+            Value::Column(values) => {
+                let values: Vec<_> = values.iter().copied().map(Parameter).collect();
+                values.to_sql(kind, out)
+            }
         }
     }
 

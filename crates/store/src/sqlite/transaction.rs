@@ -36,7 +36,8 @@ impl SqliteTransaction<'_> {
 impl ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match *self {
-            Value::Null => ValueRef::Null,
+            // Only statements for PostgreSQL have columns.
+            Value::Null | Value::Column(_) => ValueRef::Null,
             Value::Int(value) => ValueRef::Integer(value),
             Value::Text(value) => ValueRef::Text(value.as_bytes()),
             Value::Blob(value) => ValueRef::Blob(value),

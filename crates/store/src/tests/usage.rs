@@ -257,9 +257,12 @@ pub(crate) async fn holds_are_written_all_or_none(bed: &impl Bed) {
     };
     assert_eq!((first.is_holder, &first.changed), (false, &vec![of("key_1", 7)]));
     store.write_holds(1, vec![hold("usr_1", 5, 0, 0)]).await.unwrap();
-    let next = spent(first.rev).await;
-    assert_eq!(next.changed, [of("usr_1", 5)]);
-    assert_eq!(spent(next.rev).await.changed, []);
+    let mut next = spent(first.rev).await;
+    assert!(next.changed.contains(&of("usr_1", 5)), "{next:?}");
+    // It is told again while transactions of others, that began before it, are under way.
+    while !next.changed.is_empty() {
+        next = spent(next.rev).await;
+    }
     // In order it ends with the sums of all, once.
     store.close_holder(1).await.unwrap();
     store.close_holder(1).await.unwrap();
