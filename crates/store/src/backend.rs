@@ -51,7 +51,7 @@ impl Backend {
     }
 
     /// As [`Backend::write`], but in PostgreSQL without the lock under which the writes of all
-    /// gateways follow one another. Two statements of it never wait for a row of a mutation.
+    /// gateways follow one another.
     pub(super) async fn write_beside<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
         match self {
             Backend::Sqlite(sqlite) => sqlite.write(work, |done| done).await,

@@ -7,7 +7,7 @@ use super::columns::Columns;
 use super::holders::{end_other_holders, next_rev, unseen_revs};
 use super::rows::Stored;
 use super::rows::stored::row;
-use super::sql::{NOW, ToValue, Transaction, Value, params, unnest};
+use super::sql::{NOW, Row, ToValue, Transaction, Value, params, unnest};
 use super::usage_sums::{UsageInterval, unsigned};
 use super::{Result, Store, audit};
 use rerouter_base::money::NanoUsd;
@@ -266,10 +266,8 @@ fn write_holds(
     let keys = holds.iter().flat_map(|hold| params![hold.key.0, hold.key.1]);
     let values: Vec<_> = params![holder].into_iter().chain(keys).collect();
     let changed = format!("WITH changed (subject, period) AS (VALUES {})", places(2, 2, ""));
-    let mut sums = BTreeMap::new();
-    transaction.each(&format!("{changed} {PARTS}"), &values, &mut |row| {
-        add_part(&mut sums, &mut Columns::new(row))
-    })?;
+    let sums = transaction.rows(&format!("{changed} {SUMS}"), &values, sum_of)?;
+    let sums: BTreeMap<SpendKey, OthersSpend> = sums.into_iter().collect();
     let held: Vec<Hold> = holds
         .iter()
         .map(|hold| {
@@ -320,41 +318,42 @@ fn news(transaction: &Transaction<'_>, holder: i64, after: i64, since: Since) ->
          UNION ALL SELECT subject, period, 0, 0, 0, 0, 2
            FROM spend JOIN holds USING (subject, period)
            WHERE wanted_at > {now} - {WANTED_US} AND holder = ?1 AND held > 0
-         UNION ALL SELECT parts.*, 3 FROM ({PARTS}) AS parts"
+         UNION ALL SELECT sums.*, 3 FROM ({SUMS}) AS sums"
     );
-    let (mut news, mut sums) = (SpendNews::default(), BTreeMap::new());
+    let mut news = SpendNews::default();
     transaction.each(&select, &params![holder, after, since.month, since.day], &mut |row| {
-        let mut columns = Columns::new(row);
         match row.int(6)? {
             // The numbers of another database begin anew.
             Some(0) => news.rev = row.int(1)?.filter(|rev| *rev >= after).unwrap_or(-1),
             Some(1) => news.is_holder = true,
-            Some(2) => news.wanted.push(columns.two()?),
-            _ => add_part(&mut sums, &mut columns)?,
+            Some(2) => news.wanted.push(Columns::new(row).two()?),
+            _ => news.changed.push(sum_of(row)?),
         }
         Ok(())
     })?;
-    news.changed = sums.into_iter().collect();
     Ok(news)
 }
 
-/// Adds a row of [`PARTS`] to the sums of its budget.
-fn add_part(sums: &mut BTreeMap<SpendKey, OthersSpend>, part: &mut Columns<'_>) -> Result<()> {
-    let sum = sums.entry(part.two()?).or_default();
-    for to in [&mut sum.spent, &mut sum.estimated, &mut sum.held, &mut sum.lost] {
-        *to = to.saturating_add(unsigned(part.get()?));
-    }
-    Ok(())
+/// A row of [`SUMS`].
+fn sum_of(row: &Row<'_>) -> Result<(SpendKey, OthersSpend)> {
+    let mut columns = Columns::new(row);
+    let key = columns.two()?;
+    let mut sum = || columns.get::<i64>().map(unsigned);
+    Ok((key, OthersSpend { spent: sum()?, estimated: sum()?, held: sum()?, lost: sum()? }))
 }
 
-/// The parts of the sums of `changed` budgets. Those of `?1` itself are left out.
-const PARTS: &str = "
-    SELECT subject, period, spent, estimated, 0, 0 FROM changed
-      JOIN spend USING (subject, period)
-    UNION ALL
-    SELECT subject, period, spent, estimated,
-      CASE WHEN holders.holder IS NULL THEN 0 ELSE held END,
-      CASE WHEN holders.holder IS NULL THEN held ELSE 0 END
-    FROM changed JOIN holds USING (subject, period)
-      LEFT JOIN holders ON holders.holder = holds.holder
-    WHERE holds.holder <> ?1";
+/// The sums of `changed` budgets, without those of `?1` itself.
+const SUMS: &str = "
+    SELECT subject, period, CAST(sum(spent) AS BIGINT), CAST(sum(estimated) AS BIGINT),
+      CAST(sum(live) AS BIGINT), CAST(sum(lost) AS BIGINT)
+    FROM (
+      SELECT subject, period, spent, estimated, 0 AS live, 0 AS lost FROM changed
+        JOIN spend USING (subject, period)
+      UNION ALL
+      SELECT subject, period, spent, estimated,
+        CASE WHEN holders.holder IS NULL THEN 0 ELSE held END,
+        CASE WHEN holders.holder IS NULL THEN held ELSE 0 END
+      FROM changed JOIN holds USING (subject, period)
+        LEFT JOIN holders ON holders.holder = holds.holder
+      WHERE holds.holder <> ?1) AS parts
+    GROUP BY subject, period";

@@ -63,13 +63,6 @@ impl Transaction<'_> {
         }
     }
 
-    /// As [`Transaction::execute`], on rows that the statement reads from [`unnest`].
-    pub(super) fn execute_rows(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<usize> {
-        let columns = transposed(rows);
-        let columns: Vec<Value<'_>> = columns.iter().map(|column| Value::Column(column)).collect();
-        if columns.is_empty() { Ok(0) } else { self.execute(sql, &columns) }
-    }
-
     /// Runs statements that have no parameters and return no rows.
     pub(super) fn batch(&self, statements: &str) -> Result<()> {
         match self {

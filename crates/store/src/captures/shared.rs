@@ -10,7 +10,7 @@ use super::statements;
 use crate::columns::{Columns, Written};
 use crate::directory_names::DirectoryNames;
 use crate::postgres::Database;
-use crate::sql::{NOW, ToValue, Transaction, Value, Work, params, unnest};
+use crate::sql::{NOW, ToValue, Transaction, Value, Work, params, transposed, unnest};
 use crate::{Reach, Result, StoreError};
 use rerouter_base::id::{RequestId, UserId};
 
@@ -150,7 +150,9 @@ pub(super) fn insert(
         .collect::<Result<_>>()?;
     let values: Vec<Vec<Value<'_>>> =
         written.iter().map(|row| row.iter().map(Written::value).collect()).collect();
-    transaction.execute_rows(&INSERT, &values).map(drop)
+    let columns = transposed(&values);
+    let columns: Vec<_> = columns.iter().map(|column| Value::Column(column)).collect();
+    if columns.is_empty() { Ok(()) } else { transaction.execute(&INSERT, &columns).map(drop) }
 }
 
 /// Inserts rows. A row that exists already is replaced. Copies of what was deleted count as deleted

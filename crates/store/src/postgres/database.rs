@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listen::Listening;
-use super::session::{Patience, Session};
+use super::session::{Patience, Session, WRITE};
 use super::url::PostgresUrl;
 use crate::Result;
 use crate::sql::Work;
@@ -56,7 +56,9 @@ impl Database {
         first: String,
         work: impl Work<T>,
     ) -> Result<T> {
-        self.0.run(move |session| session.write_after(&first, work)).await
+        self.0
+            .run(move |session| session.transact(WRITE, session.patience.answer, &first, work))
+            .await
     }
 
     /// See [`Session::one`].

@@ -80,21 +80,12 @@ impl Session {
     }
 
     /// Runs `work` in a transaction that writes, and does not wait for those of [`Session::write`].
-    /// It must write other tables than they do.
+    /// No statement of it may wait for a row that they lock, while it has locked such a row.
     pub(crate) fn write_beside<T, E: From<StoreError>>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.write_after("", work)
-    }
-
-    /// As [`Session::write_beside`], after other statements, in the same round trip.
-    pub(crate) fn write_after<T, E: From<StoreError>>(
-        &mut self,
-        first: &str,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.transact(WRITE, self.patience.answer, first, work)
+        self.transact(WRITE, self.patience.answer, "", work)
     }
 
     /// Runs `work` in a transaction that reads a consistent snapshot. A long result may take longer
@@ -107,7 +98,7 @@ impl Session {
     }
 
     /// Runs `work` without a transaction of its own: each of its statements commits alone. One that
-    /// writes must not be sent again if its answer is lost, unless that changes nothing.
+    /// writes may be sent again after a lost answer, so that must change nothing.
     pub(crate) fn one<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let client = self.open_client()?;
         let statements = PostgresTransaction::new(&self.runtime, &client, self.patience.answer);
