@@ -25,8 +25,8 @@ pub(super) use now;
 
 pub(super) const NOW: &str = now!();
 
-/// The rows whose columns are parameters from `?first` on, as a table of PostgreSQL; by the types of
-/// the columns.
+/// The rows whose columns are parameters from `?first` on, as a table of PostgreSQL. `kinds` are
+/// the types of the columns.
 pub(super) fn unnest<'a>(kinds: impl Iterator<Item = &'a str>, first: usize) -> String {
     let columns = kinds.zip(first..).map(|(kind, at)| format!("CAST(?{at} AS {kind}[])"));
     format!("unnest({})", columns.collect::<Vec<_>>().join(", "))

@@ -3,7 +3,7 @@
 //! and answers only while it holds a lease. A change is acknowledged once every other gateway has
 //! applied it, or has no lease any more.
 //!
-//! A commit notifies all gateways. That one has applied a change is not notified, as that would wake
+//! A commit notifies all gateways. That one has applied a change is not notified, as it would wake
 //! each for each of the others: who waits for a change looks for the rows that are behind.
 //!
 //! `lease.rs` has the clock, `follow.rs` the round that applies the log and renews the lease,

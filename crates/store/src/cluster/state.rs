@@ -31,8 +31,8 @@ pub(super) struct ClusterState {
     pub(super) changed: Arc<Notify>,
     /// Whether the database has ever sent a notification of a change.
     pub(super) heard: Arc<AtomicBool>,
-    /// Wakes the task that waits for other gateways. This gateway has applied changes, so the others
-    /// may have too.
+    /// Wakes the task that waits for other gateways: this one has applied changes, the others may
+    /// have too.
     pub(super) others_applied: Arc<Notify>,
     /// The name of another gateway on this data directory or a copy of it. While there is one, this
     /// gateway must not answer.

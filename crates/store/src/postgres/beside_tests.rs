@@ -171,6 +171,7 @@ async fn a_write_that_commits_late_is_news_though_a_later_one_was_read() {
 }
 
 /// Prints how many rows of usage a second one gateway, and four, store: `benches/run fleet`.
+#[allow(clippy::print_stdout)] // It is its result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a bench"]
 async fn rows_of_usage_a_second() {
