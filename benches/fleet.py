@@ -8,7 +8,7 @@ Printed a gateway and second: statements, rows that they return or change, and w
 (notifications, times the connections that hear them). Of all: samples of connections that wait for
 a lock, the most connections at once, and how long a DELETE of a key waits for all gateways. Under
 load each gateway answers RATE requests a second of keys with budgets, and the fleet makes and
-deletes two keys a second. A wait for a lock is looked for each 20 ms.
+deletes up to four keys a second. A wait for a lock is looked for each 20 ms.
 """
 import http.client
 import itertools
@@ -210,7 +210,8 @@ def show(number, what, figures, more=''):
 def main():
     numbers = [int(one) for one in (sys.argv[2:] or ['3,10,20,40'])[0].split(',')]
     postgres = Postgres()
-    print('gateways       statements/s   rows/s wake-ups/s  waits  connections  DELETE p50, most ms')
+    print('gateways       statements/s   rows/s wake-ups/s  waits  connections  '
+          'DELETE p50, most ms')
     try:
         for number in numbers:
             fleet(postgres, sys.argv[1], number)
