@@ -1,10 +1,16 @@
-//! What a gateway costs the database.
+//! What a gateway costs the database, and how many can share it.
 
-use crate::support::fleet::fleet;
+use futures::future::join_all;
+
+use crate::support::fleet::{Member, fleet};
 use crate::support::gateway::Key;
 use crate::support::postgres::Cluster;
+use crate::support::{full, until};
 
-use super::gateways::{BUSY, asked};
+use super::gateways::{BOUND, BUSY, LEASE, asked, revoke};
+
+const OPEN: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
 
 #[tokio::test]
 async fn three_gateways_at_work_have_two_connections_each() {
@@ -25,7 +31,54 @@ async fn three_gateways_at_work_have_two_connections_each() {
         assert_eq!(member.gateway.manage("GET", usage, admin, None).await.status, 200);
         assert_eq!(member.gateway.manage("GET", "/v1/gateways", admin, None).await.status, 200);
     }
-    let open = "SELECT count(*) FROM pg_stat_activity
-        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
-    assert_eq!(cluster.run("postgres", open).await, ["6"]);
+    assert_eq!(cluster.run("postgres", OPEN).await, ["6"]);
+}
+
+/// Six gateways; with `--full` forty, on the hundred connections that PostgreSQL has by default.
+#[tokio::test]
+async fn many_gateways_know_of_a_revoked_key_with_one_stopped_one_cut_off_and_one_far_away() {
+    let (count, connections) = if full() { (40, 100) } else { (6, 20) };
+    let cluster = Cluster::start(&[&format!("max_connections={connections}")]);
+    let members = fleet(&cluster, count, &format!("{}s", LEASE.as_secs()), "").await;
+    let [first, .., stopped, cut, far, last] = &members[..] else { unreachable!() };
+    far.proxy.move_away(25);
+    // What was said to all is known to all when the call returns.
+    let statuses = async |members: &[&Member], key: &Key| {
+        join_all(members.iter().map(|member| asked(&member.gateway, key, BUSY))).await
+    };
+    let all: Vec<&Member> = members.iter().collect();
+    for _ in 0..3 {
+        let key = first.gateway.create_key().await;
+        assert_eq!(asked(&last.gateway, &key, BUSY).await, Some(200));
+        assert_eq!(asked(&far.gateway, &key, BUSY).await, Some(200));
+        revoke(&first.gateway, &key).await;
+        assert_eq!(statuses(&all, &key).await, vec![Some(401); count]);
+    }
+    let open: usize = cluster.run("postgres", OPEN).await[0].parse().unwrap();
+    assert!(open <= 2 * count, "{open} connections");
+
+    let keys = [(); 2].map(|()| first.gateway.create_key());
+    let [key, kept] = <[Key; 2]>::try_from(join_all(keys).await).ok().unwrap();
+    stopped.freeze();
+    cut.proxy.close();
+    let took = revoke(&first.gateway, &key).await;
+    assert!(took < BOUND + BUSY, "{took:?}");
+    let reached: Vec<&Member> = all
+        .iter()
+        .copied()
+        .filter(|member| !std::ptr::eq(*member, stopped) && !std::ptr::eq(*member, cut))
+        .collect();
+    assert_eq!(statuses(&reached, &key).await, vec![Some(401); count - 2]);
+    assert_eq!(asked(&cut.gateway, &key, BUSY).await, Some(503), "it has no lease");
+    stopped.thaw();
+    let woken = asked(&stopped.gateway, &key, BUSY).await;
+    assert!(matches!(woken, Some(401 | 503)), "{woken:?}");
+    cut.proxy.open();
+    for member in [stopped, cut] {
+        until("it to serve again", async || {
+            (asked(&member.gateway, &kept, BUSY).await == Some(200)).then_some(())
+        })
+        .await;
+        assert_eq!(asked(&member.gateway, &key, BUSY).await, Some(401));
+    }
 }

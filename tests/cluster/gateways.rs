@@ -20,8 +20,8 @@ use crate::support::{count, full, until};
 const KEYS: &str = "/v1/router/keys";
 /// The lease of these tests. By the protocol, a DELETE takes at most [`BOUND`]: a quarter of the
 /// lease, the lease, and a twentieth.
-const LEASE: Duration = Duration::from_secs(2);
-const BOUND: Duration = Duration::from_millis(500 + 2_000 + 100);
+pub const LEASE: Duration = Duration::from_secs(2);
+pub const BOUND: Duration = Duration::from_millis(500 + 2_000 + 100);
 /// A limit above the duration of a DELETE that waits for a gateway without a connection, and below
 /// the duration with a barrier of two leases.
 const BELOW_TWO_LEASES: Duration = Duration::from_millis(2_600 + 1_000);
@@ -71,7 +71,7 @@ pub async fn managed(gateway: &Gateway, method: &str, path: &str) -> Option<clie
     timeout(Duration::from_secs(30), ask).await.ok().flatten()
 }
 
-async fn revoke(gateway: &Gateway, key: &Key) -> Duration {
+pub async fn revoke(gateway: &Gateway, key: &Key) -> Duration {
     let began = Instant::now();
     let path = format!("{KEYS}/{}", key.id);
     let answer = managed(gateway, "DELETE", &path).await.expect("an answer");

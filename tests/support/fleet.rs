@@ -3,6 +3,7 @@
 
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -27,6 +28,8 @@ pub const MASTER_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 pub struct Proxy {
     pub port: u16,
     open: Arc<watch::Sender<bool>>,
+    /// Milliseconds that each way takes.
+    away: Arc<AtomicU64>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -35,11 +38,13 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let open = Arc::new(watch::Sender::new(true));
-        let doors = Arc::clone(&open);
+        let (doors, away) = (Arc::clone(&open), Arc::<AtomicU64>::default());
+        let way = Arc::clone(&away);
         let task = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
                 let (mut door, other) = (doors.subscribe(), doors.subscribe());
+                let ways = [(); 2].map(|()| Arc::clone(&way));
                 tokio::spawn(async move {
                     if door.wait_for(|open| *open).await.is_err() {
                         return;
@@ -47,14 +52,15 @@ impl Proxy {
                     let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
                     let (from_client, to_client) = client.into_split();
                     let (from_server, to_server) = server.into_split();
+                    let [there, back] = ways;
                     tokio::join!(
-                        forward(from_client, to_server, door),
-                        forward(from_server, to_client, other)
+                        forward(from_client, to_server, door, there),
+                        forward(from_server, to_client, other, back)
                     );
                 });
             }
         });
-        Proxy { port, open, task }
+        Proxy { port, open, away, task }
     }
 
     /// Forwards nothing from now on; no connection ends.
@@ -64,6 +70,11 @@ impl Proxy {
 
     pub fn open(&self) {
         self.open.send_replace(true);
+    }
+
+    /// Each way takes so many milliseconds from now on.
+    pub fn move_away(&self, ms: u64) {
+        self.away.store(ms, Ordering::Release);
     }
 }
 
@@ -77,11 +88,16 @@ async fn forward(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
     mut door: watch::Receiver<bool>,
+    away: Arc<AtomicU64>,
 ) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(read) = from.read(&mut buffer).await {
         if door.wait_for(|open| *open).await.is_err() || read == 0 {
             break;
+        }
+        match away.load(Ordering::Acquire) {
+            0 => {}
+            ms => pause(ms).await,
         }
         if to.write_all(&buffer[..read]).await.is_err() {
             break;

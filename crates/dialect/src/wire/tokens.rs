@@ -124,6 +124,7 @@ fn count(written: &[u8]) -> u64 {
 /// Number of lower-case letters at the start of eight bytes. All bytes are compared at once: where
 /// a word ends cannot be predicted, and a loop over its letters takes half as long again.
 fn letters(eight: [u8; 8]) -> usize {
+    /// A one in each of the eight bytes.
     const EACH: u64 = 0x0101_0101_0101_0101;
     let text = u64::from_le_bytes(eight);
     let seven = text & (0x7f * EACH);

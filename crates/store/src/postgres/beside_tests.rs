@@ -170,24 +170,26 @@ async fn a_write_that_commits_late_is_news_though_a_later_one_was_read() {
     assert_eq!(all.rev, -1, "from the start, the next time");
 }
 
-/// Prints how many rows of usage a second one gateway, and four, store: `benches/run fleet`.
-#[allow(clippy::print_stdout)] // It is its result.
+/// Also prints how many rows a second: `benches/run fleet` asks for more rounds.
+#[allow(clippy::print_stdout)] // It is a result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a bench"]
 async fn rows_of_usage_a_second() {
-    let url = Cluster::shared().database().await;
+    let rounds = std::env::var("REROUTER_USAGE_ROUNDS").map_or(1, |told| told.parse().unwrap());
     for gateways in [1, 4] {
+        let url = Cluster::shared().database().await;
         let stores: Vec<Store> = join_all((0..gateways).map(|_| PostgresBed::on(&url))).await;
         let began = Instant::now();
         let ways = stores.iter().enumerate().map(async |(at, store)| {
-            for round in 0..20 {
-                let writer = 100 * gateways + at as i64;
+            for round in 1..=rounds {
                 let users = 1_000 * at..1_000 * (at + 1);
-                store.write_usage(batch(writer, round + 1, users)).await.unwrap();
+                store.write_usage(batch(at as i64, round, users)).await.unwrap();
             }
         });
         join_all(ways).await;
-        let rows = 20_000.0 * gateways as f64;
-        println!("{gateways} gateways: {:.0} rows/s", rows / began.elapsed().as_secs_f64());
+        let rows = 1_000 * rounds * gateways as i64;
+        let rate = rows as f64 / began.elapsed().as_secs_f64();
+        println!("{gateways} gateways: {rate:.0} rows/s");
+        let stored = servers::run(&url, "SELECT sum(requests) FROM usage").await;
+        assert_eq!(stored, [rows.to_string()]);
     }
 }
