@@ -147,7 +147,7 @@ fn lacking() -> Vec<(String, &'static str, &'static str)> {
         (
             format!("{none}{own}data_dir: @DIR@/r.yaml\n"),
             "s.yaml:3:11: data_dir: ",
-            "r.yaml: not a directory",
+            "r.yaml: Not a directory",
         ),
         (
             format!("{none}{own}data_dir: @DIR@/r.yaml/data\n"),

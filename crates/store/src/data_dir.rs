@@ -160,11 +160,7 @@ impl DataDir {
         // the nearest directory above can make it.
         let nearest = path.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
         let draft = nearest.join(format!("check-{}", std::process::id()));
-        let tried = match nearest.is_dir() {
-            true => File::create_new(&draft),
-            false => Err(std::io::ErrorKind::NotADirectory.into()),
-        };
-        tried.map_err(|error| why(path, error))?;
+        File::create_new(&draft).map_err(|error| why(path, error))?;
         // The file may be gone.
         let _none = std::fs::remove_file(&draft);
         for file in FILES.map(|name| path.join(name)) {
