@@ -171,7 +171,8 @@ async fn a_write_that_commits_late_is_news_though_a_later_one_was_read() {
 }
 
 /// Also prints how many rows a second: `benches/run fleet` asks for more rounds.
-#[allow(clippy::print_stdout)] // It is a result.
+// The bench asks for more rounds by the environment, and the rate is its result.
+#[allow(clippy::disallowed_methods, clippy::print_stdout)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_usage_a_second() {
     let rounds = std::env::var("REROUTER_USAGE_ROUNDS").map_or(1, |told| told.parse().unwrap());
