@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::captures::SharedCaptures;
 use super::changes::Follower;
-use super::cluster::{Authority, Cluster, GatewayRow, Joining};
+use super::cluster::{self, Authority, Cluster, GatewayRow, Joining};
 use super::sql::{Transaction, Work, params};
 use super::{AttemptLimit, Result, Store, StoreError, attempts, audit, holders, load};
 
@@ -78,10 +78,7 @@ impl Store {
 
     /// The gateways that share the store, the newest registration first.
     pub async fn gateways(&self) -> Result<Vec<GatewayRow>> {
-        match self.databases.cluster.get() {
-            Some(cluster) => cluster.gateways().await,
-            None => Ok(Vec::new()),
-        }
+        self.read_shared(Vec::new(), cluster::gateways).await
     }
 
     /// The name of this process among gateways that share the store.

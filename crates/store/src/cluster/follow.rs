@@ -31,7 +31,7 @@ pub(super) struct LogFollower {
     /// The position of the tables; `None` before the first load, and after a gap in the log.
     position: Option<LogPosition>,
     registration: Option<LiveRegistration>,
-    /// Whether a notification began this round, so that the log has more.
+    /// Whether a notification began this round: the log has more then.
     is_woken: bool,
     /// Number of rounds that found a change for which the database had sent no notification.
     unheard: u32,

@@ -47,6 +47,7 @@ use rerouter_base::secret::SecretBytes;
 
 pub(super) use change_log::record;
 pub use lease::Authority;
+pub(crate) use peers::all as gateways;
 pub use peers::{GatewayIdentity, GatewayRow};
 
 /// Maximum number of changes that wait for other gateways at once.
@@ -155,11 +156,6 @@ impl Cluster {
         let (reply, answer) = oneshot::channel();
         self.asked.try_send(Acknowledgement { rev, reply }).map_err(StoreError::unavailable)?;
         answer.await.map_err(StoreError::unavailable)?
-    }
-
-    /// All gateways that share the store, the newest registration first.
-    pub(super) async fn gateways(&self) -> Result<Vec<GatewayRow>> {
-        self.database.one(peers::all).await
     }
 
     /// Whether no other process writes captures under the name of this data directory.

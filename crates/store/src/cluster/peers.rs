@@ -216,6 +216,6 @@ pub(super) fn delete_dead(transaction: &Transaction<'_>, id: &str, renewals: u64
 }
 
 /// Every row, the newest registration first.
-pub(super) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>> {
+pub(crate) fn all(transaction: &Transaction<'_>) -> Result<Vec<GatewayRow>> {
     transaction.rows(&GatewayRow::select("ORDER BY id DESC"), &[], GatewayRow::of)
 }

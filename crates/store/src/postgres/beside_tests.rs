@@ -90,6 +90,18 @@ async fn usage_holds_and_last_uses_wait_for_no_mutation() {
     assert_eq!(store.load().await.unwrap().keys[0].last_used_at, Some(at(7)));
 }
 
+/// A change reads the row of a key, the last use is noted, and the change writes the row.
+#[tokio::test]
+async fn a_change_of_a_key_does_not_undo_a_last_use_that_was_noted_meanwhile() {
+    let bed = PostgresBed::new().await;
+    let store = bed.open().await;
+    let row = key(&UserId::admin(), &Random::seeded(6));
+    store.create_keys(vec![row.clone()]).await.unwrap();
+    store.note_used(vec![(row.id.clone(), at(7))]).await.unwrap();
+    store.write(move |transaction| crate::rows::update(transaction, &row)).await.unwrap();
+    assert_eq!(store.load().await.unwrap().keys[0].last_used_at, Some(at(7)));
+}
+
 #[tokio::test]
 async fn a_last_use_of_a_key_that_is_being_changed_waits_for_the_next_time() {
     let bed = PostgresBed::new().await;

@@ -20,8 +20,9 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// The first statements of a connection. It is no pooled one, so the times that its statements
-    /// may take need not be set with each of them.
+    /// The first statements of a connection, which its owner does not share: the times that
+    /// statements may take are not set with each of them. Through a pooler, which `direct_url` is
+    /// there to avoid, they may stay on a connection that other sessions get.
     pub(super) fn statements(&self, answer: Duration) -> String {
         let (lock, statement) = (answer.as_millis() / 2, answer.as_millis() * 4 / 5);
         let listen: String = self.wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect();

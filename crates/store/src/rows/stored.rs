@@ -82,12 +82,12 @@ macro_rules! pair {
             pub $two: $of_two,
         }
 
-        impl $crate::rows::stored::Field for Option<$kind> {
+        impl $crate::rows::stored::Field for Option<$held> {
             fn read(
                 columns: &mut $crate::columns::Columns<'_>,
             ) -> $crate::Result<Self> {
                 let both = (columns.maybe()?, columns.maybe()?);
-                Ok(both.0.zip(both.1).map(|($one, $two)| $kind { $one, $two }))
+                Ok(both.0.zip(both.1).map(|($one, $two)| $kind { $one, $two }.into()))
             }
 
             fn put<'a>(
