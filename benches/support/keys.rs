@@ -11,7 +11,7 @@ use rerouter::internals::bounds;
 use rerouter::internals::id::{KeyId, Random, UserId};
 use rerouter::internals::interface::Interface;
 use rerouter::internals::secret::{Keyring, Secret, SecretBytes};
-use rerouter::internals::store::{Actor, KeyRow, KeyStatus, Limits, Store};
+use rerouter::internals::store::{Actor, KeyRow, KeyStatus, Store};
 
 /// Keys per transaction while the store is filled.
 const BATCH: usize = 5_000;
@@ -59,14 +59,14 @@ fn row(auth: &Auth, secret: &Secret, owner: &UserId, random: &Random) -> KeyRow 
         id: KeyId::new(now(), random),
         interface: Interface::Agent,
         name: "a key of the bench".into(),
-        redacted: token::redact(secret.expose()),
+        redacted: token::redact(secret.expose()).into(),
         digest: auth.digest(secret),
         owner: owner.clone(),
-        created_by: Actor { kind: "session".into(), id: owner.to_string() },
+        created_by: Actor { kind: "session".into(), id: owner.to_string() }.into(),
         parent: None,
-        scopes: vec!["agents".into(), "keys".into()],
-        labels: BTreeMap::new(),
-        limits: Limits::default(),
+        scopes: vec!["agents".into(), "keys".into()].into(),
+        labels: Default::default(),
+        limits: Default::default(),
         status: KeyStatus::Active,
         created_at: now(),
         expires_at: None,

@@ -1,10 +1,13 @@
 //! What a gateway costs the database, and how many can share it.
 
+use std::time::Instant;
+
 use futures::future::join_all;
+use serde_json::json;
 
 use crate::support::fleet::{Member, fleet};
 use crate::support::gateway::Key;
-use crate::support::postgres::Cluster;
+use crate::support::postgres::{self, Cluster};
 use crate::support::{full, until};
 
 use super::gateways::{BOUND, BUSY, LEASE, asked, revoke};
@@ -32,6 +35,33 @@ async fn three_gateways_at_work_have_two_connections_each() {
         assert_eq!(member.gateway.manage("GET", "/v1/gateways", admin, None).await.status, 200);
     }
     assert_eq!(cluster.run("postgres", OPEN).await, ["6"]);
+}
+
+/// It writes usage each half second, and captures more often.
+#[tokio::test]
+async fn a_killed_gateway_loses_the_usage_and_the_captures_of_a_moment() {
+    let url = Cluster::shared().database().await;
+    let start = || Member::start(Cluster::shared(), &url, "10s", "");
+    let (mut killed, other) = tokio::join!(start(), start());
+    let (killed, other) = (&mut killed.gateway, &other.gateway);
+    let key = killed.create_key().await;
+    let chat = json!({ "model": "auto", "messages": [{ "role": "user", "content": "hello" }] });
+    let (chat, began) = (chat.to_string(), Instant::now());
+    let mut answered = Vec::new();
+    while began.elapsed() < 2 * BUSY / 3 {
+        assert_eq!(killed.chat(&key, chat.as_bytes()).await.status, 200);
+        answered.push(Instant::now());
+    }
+    killed.kill_9();
+    let end = Instant::now();
+    let long_before = answered.iter().filter(|at| end - **at > BUSY / 3).count() as u64;
+    let usage = other.manage("GET", "/v1/router/usage", &other.admin_key, None).await.json();
+    let counted = usage["data"][0]["requests"].as_u64().unwrap();
+    let captures = "SELECT count(*) FROM captures";
+    let captured: u64 = postgres::run(&url, captures).await[0].parse().unwrap();
+    for (what, kept) in [("usage", counted), ("captures", captured)] {
+        assert!((long_before..=answered.len() as u64).contains(&kept), "{what}: {kept}");
+    }
 }
 
 /// Six gateways; with `--full` forty, on the hundred connections that PostgreSQL has by default.

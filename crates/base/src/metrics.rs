@@ -191,6 +191,11 @@ impl Metrics {
         self.process.unsaved_endings.with_label_values(&[kind]).set(gauge(count));
     }
 
+    /// Sets the number of sums of usage that wait to be stored.
+    pub fn usage_waiting(&self, sums: usize) {
+        self.process.usage_waiting.set(gauge(sums));
+    }
+
     /// Sets the US dollars of budgets that this process holds, and that dead ones held.
     pub fn budgets(&self, held_usd: f64, lost_usd: f64) {
         self.process.budget_held.set(held_usd);

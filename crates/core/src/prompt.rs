@@ -394,7 +394,7 @@ fn who(principal: &Principal) -> PrincipalFacts {
     PrincipalFacts {
         key: key.map(|key| key.id.clone().into()),
         user: principal.user_id().map(Arc::from),
-        labels: key.map(|key| key.labels.clone()).unwrap_or_default(),
+        labels: key.map(|key| (*key.labels).clone()).unwrap_or_default(),
         user_labels: match principal {
             Principal::User { user, .. } => user.labels.clone(),
             _ => Default::default(),

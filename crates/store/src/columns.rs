@@ -154,12 +154,22 @@ columns! {
     int Duration: value => sure(Duration::from_micros(value.try_into().unwrap_or(0))), plain;
     int bool: value => sure(value != 0), plain;
     int Timestamp: value => Timestamp::from_microsecond(value), plain;
-    text String, Arc<str>: value => sure(value.into()), plain;
+    text String, Arc<str>, Box<str>: value => sure(value.into()), plain;
     text Cow<'static, str>: value => sure(value.to_owned().into()), plain;
     text AgentId, AuditId, KeyId, NodeId, RequestId, SessionId, UserId: value =>
         sure(Self::known(value)), plain;
     blob Vec<u8>, Arc<[u8]>: value => sure(value.into()), plain;
     blob [u8; 16], [u8; 32]: value => value.try_into(), plain;
+}
+
+impl<T: Column> Column for Arc<T> {
+    fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>> {
+        Ok(T::read(row, at)?.map(Arc::new))
+    }
+
+    fn put(&self) -> Result<Written<'_>> {
+        T::put(self)
+    }
 }
 
 word_columns! { Interface }

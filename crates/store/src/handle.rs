@@ -184,7 +184,7 @@ impl Store {
                 let _checking = permit;
                 transaction.revision()
             };
-            self.databases.accounts.try_out(check).await
+            self.prompt().try_out(check).await
         };
         let checked = tokio::time::timeout(HEALTH_TIMEOUT, check);
         !self.faults.broken() && matches!(checked.await, Ok(Ok(_)))
@@ -238,9 +238,15 @@ impl Store {
         self.faults.answer_write().map(|()| done)
     }
 
-    /// As [`Store::write`], for a write that waits for no mutation.
+    /// The connection for what requests and probes wait for. Where gateways share the store, it is
+    /// that of the lease: the other one may be busy for seconds, as with a long list.
+    fn prompt(&self) -> &Backend {
+        self.databases.cluster.get().map_or(&self.databases.accounts, Cluster::prompt)
+    }
+
+    /// As [`Store::write`], for a short write that waits for no mutation.
     pub(super) async fn write_beside<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        let done = self.databases.accounts.write_beside(self.faults.clone().writing(work)).await?;
+        let done = self.prompt().write_beside(self.faults.clone().writing(work)).await?;
         self.faults.answer_write().map(|()| done)
     }
 
@@ -250,9 +256,9 @@ impl Store {
         self.faults.answer_write().map(|()| done)
     }
 
-    /// Reads with one statement, after the writes that were requested earlier.
+    /// Reads with one short statement, after the writes that were requested earlier.
     pub(super) async fn read_one<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        self.databases.accounts.read_one(self.faults.clone().reading(work)).await
+        self.prompt().read_one(self.faults.clone().reading(work)).await
     }
 
     /// Reads without waiting for writes.

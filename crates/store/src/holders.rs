@@ -13,16 +13,27 @@ pub(super) fn next_rev(transaction: &Transaction<'_>) -> Result<&'static str> {
     Ok("(SELECT spend_rev FROM state)")
 }
 
-/// The first number that writes may have which this statement does not see, as SQL, and the first
-/// that no write has had. A table from another database may have larger ones.
-pub(super) fn unseen_revs(transaction: &Transaction<'_>) -> (&'static str, &'static str) {
+/// The writes that a statement sees, as SQL for a text, and the condition of those that one with
+/// the text `?2` did not see: of all, if it is empty. A table from another database may have larger
+/// numbers than any write here.
+pub(super) fn seen_and_unseen(transaction: &Transaction<'_>) -> (&'static str, &'static str) {
     match transaction.is_shared() {
         true => (
-            "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)",
-            "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)",
+            "CAST(pg_current_snapshot() AS TEXT)",
+            "rev >= CAST(CAST(pg_snapshot_xmin(CAST(?2 AS pg_snapshot)) AS TEXT) AS BIGINT)
+             AND rev < CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)
+             AND NOT pg_visible_in_snapshot(CAST(CAST(rev AS TEXT) AS xid8),
+               CAST(?2 AS pg_snapshot))",
         ),
-        false => ("(SELECT spend_rev + 1 FROM state)", "(SELECT spend_rev + 1 FROM state)"),
+        false => ("(SELECT CAST(spend_rev AS TEXT) FROM state)", "rev > CAST(?2 AS INTEGER)"),
     }
+}
+
+/// The end of what a text of [`seen_and_unseen`] stands for: `5` or, with the numbers of unfinished
+/// writes, `3:5:3,4`.
+pub(super) fn end_of(seen: &str) -> u64 {
+    let end = seen.split(':').nth(1).unwrap_or(seen);
+    end.parse().unwrap_or(0)
 }
 
 /// Ends all processes but one: they died. What they hold is lost.

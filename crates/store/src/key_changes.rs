@@ -47,8 +47,8 @@ fn patch(
     let new = KeyRow {
         name: patch.name.unwrap_or_else(|| old.name.clone()),
         metadata: patch.metadata.map_or_else(|| old.metadata.clone(), Pairs::from),
-        labels: patch.labels.unwrap_or_else(|| old.labels.clone()),
-        limits: patch.limits.unwrap_or_else(|| old.limits.clone()),
+        labels: patch.labels.map_or_else(|| Arc::clone(&old.labels), Arc::new),
+        limits: patch.limits.map_or_else(|| Arc::clone(&old.limits), Arc::new),
         status: patch.status.unwrap_or(old.status),
         expires_at: patch.expires_at.or(old.expires_at),
         made_open: old.made_open && patch.vouched_at.is_none(),
@@ -92,9 +92,9 @@ fn follow(
     transaction: &Transaction<'_>,
     mut child: KeyRow,
     parent: &KeyRow,
-    before: &BTreeMap<String, String>,
+    before: &Arc<BTreeMap<String, String>>,
 ) -> Result<Option<Change>> {
-    let mut changed = child.limits.clamp(&parent.limits);
+    let mut changed = Arc::make_mut(&mut child.limits).clamp(&parent.limits);
     if child.labels == *before && child.labels != parent.labels {
         child.labels.clone_from(&parent.labels);
         changed = true;
@@ -124,7 +124,7 @@ fn note_together(transaction: &Transaction<'_>, used: &[(KeyId, Timestamp)]) -> 
              WHERE last_used_at IS NULL OR last_used_at < at),
            found AS (SELECT id, at FROM later JOIN keys USING (id)
              FOR NO KEY UPDATE OF keys SKIP LOCKED),
-           noted AS (UPDATE keys SET last_used_at = at FROM found
+           noted AS (UPDATE keys SET last_used_at = greatest(last_used_at, at) FROM found
              WHERE keys.id = found.id RETURNING 1)
          SELECT (SELECT count(*) FROM later) - (SELECT count(*) FROM noted)",
         unnest(["TEXT", "BIGINT"].into_iter(), 1)

@@ -1,5 +1,7 @@
 //! API keys: creation, rotation, revocation, and deletion of ended keys.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::audit_retention::RETENTION_BATCH;
@@ -71,7 +73,7 @@ impl Store {
 /// time.
 fn insert(transaction: &Transaction<'_>, key: KeyRow, seen: Option<u32>) -> Result<Vec<Change>> {
     let parent = match &key.parent {
-        None => Limits::default(),
+        None => Arc::default(),
         Some(parent) => {
             let parent = match find(transaction, parent) {
                 Ok(parent) if parent.revoked_at.is_none() => parent,
@@ -173,7 +175,8 @@ fn rotate(
     }
     check_seen(transaction, &old, seen)?;
     let NewSecret { redacted, digest, grace_ends } = secret.clone();
-    let previous = grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, expires_at });
+    let previous =
+        grace_ends.map(|expires_at| PreviousSecret { digest: old.digest, expires_at }.into());
     let generation = old.generation.saturating_add(1);
     let rotated_at = Some(at);
     let next = KeyRow { redacted, digest, rotated_at, generation, previous, ..old };

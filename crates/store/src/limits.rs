@@ -40,7 +40,7 @@ rerouter_base::words! {
 /// Money per day or month in UTC. Targets without a price are refused with 403. Without
 /// `max_tokens` a request reserves 1,024 tokens, or what is left. An answer that costs more than
 /// its reserve is charged in full and may exceed the budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// US dollars.
@@ -94,7 +94,7 @@ fn from_dollars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NanoUsd, D
 /// An absent limit does not apply. A key never has wider limits than the key that created it. Its
 /// usage also counts for all of its ancestors and for its user. Only ROUTER keys have rpm, tpm,
 /// concurrency and budget.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Requests per minute: a token bucket that holds one minute.

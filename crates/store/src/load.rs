@@ -1,6 +1,7 @@
 //! Reads all tables of accounts at a start.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
@@ -8,7 +9,6 @@ use super::changes::{Change, Reload};
 use super::rows::{AgentRow, KeyRow, NodeRow, SessionRow, Stored, UserRow};
 use super::sql::Transaction;
 use super::{Result, StoreError};
-use rerouter_base::id::UserId;
 
 /// Rows in a batch.
 const BATCH: usize = 256;
@@ -46,23 +46,30 @@ pub(super) fn fill(
 
 pub(super) fn each(transaction: &Transaction<'_>, mut take: impl FnMut(Change)) -> Result<u64> {
     scan(transaction, |user: UserRow| take(Change::User(user.into())))?;
-    // All keys of an owner share one copy of the owner's id.
-    let mut known: HashSet<UserId> = HashSet::new();
-    let mut once = |id: UserId| match known.get(&id) {
-        Some(known) => known.clone(),
-        None => {
-            known.insert(id.clone());
-            id
-        }
-    };
-    scan(transaction, |key: KeyRow| {
-        let (owner, maker) = (once(key.owner), key.maker.map(&mut once));
-        take(Change::Key(KeyRow { owner, maker, ..key }.into()));
+    // A million keys share one copy of what many of them have.
+    let (mut users, mut actors) = (HashSet::new(), HashSet::new());
+    let (mut scopes, mut labels, mut limits) = (HashSet::new(), HashSet::new(), HashSet::new());
+    scan(transaction, |mut key: KeyRow| {
+        share(&mut users, &mut key.owner);
+        key.maker.iter_mut().for_each(|maker| share(&mut users, maker));
+        share(&mut actors, &mut key.created_by);
+        share(&mut scopes, &mut key.scopes);
+        share(&mut labels, &mut key.labels);
+        share(&mut limits, &mut key.limits);
+        take(Change::Key(key.into()));
     })?;
     scan(transaction, |session: SessionRow| take(Change::Session(session)))?;
     scan(transaction, |agent: AgentRow| take(Change::Agent(agent.into())))?;
     scan(transaction, |node: NodeRow| take(Change::Node(node.into())))?;
     transaction.revision()
+}
+
+/// Replaces `value` with the equal one that is `known`.
+fn share<T: Clone + Eq + Hash>(known: &mut HashSet<T>, value: &mut T) {
+    match known.get(value) {
+        Some(known) => value.clone_from(known),
+        None => _ = known.insert(value.clone()),
+    }
 }
 
 /// All rows of a table.

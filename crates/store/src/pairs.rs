@@ -1,29 +1,33 @@
-//! Metadata of keys: a map that takes no memory when it is empty, for a million keys.
+//! Metadata of keys: a map that takes little memory, for a million keys.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Names and values, sorted by name. In JSON an object.
+/// Names and values, sorted by name: the text of a JSON object, or an empty one without any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pairs(Box<[(Box<str>, Box<str>)]>);
+pub struct Pairs(Box<str>);
 
 impl From<BTreeMap<String, String>> for Pairs {
     fn from(pairs: BTreeMap<String, String>) -> Self {
-        Pairs(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        match pairs.is_empty() {
+            true => Pairs::default(),
+            // Texts can always be written.
+            false => Pairs(serde_json::to_string(&pairs).unwrap_or_default().into()),
+        }
     }
 }
 
 impl Pairs {
     /// Copies the pairs into a map.
     pub fn to_map(&self) -> BTreeMap<String, String> {
-        self.0.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        serde_json::from_str(&self.0).unwrap_or_default()
     }
 }
 
 impl Serialize for Pairs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+        self.to_map().serialize(serializer)
     }
 }
 

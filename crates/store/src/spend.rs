@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use super::columns::Columns;
-use super::holders::{end_other_holders, next_rev, unseen_revs};
+use super::holders::{end_of, end_other_holders, next_rev, seen_and_unseen};
 use super::rows::Stored;
 use super::rows::stored::row;
 use super::sql::{NOW, Row, ToValue, Transaction, Value, params, unnest};
-use super::usage_sums::{UsageInterval, unsigned};
-use super::{Result, Store, audit};
+use super::usage_sums::unsigned;
+use super::{Result, Store, StoreError, audit};
 use rerouter_base::money::NanoUsd;
 
 /// A key or user by its id, and a day as `yyyymmdd` or a month as `yyyymm00`.
@@ -83,8 +83,8 @@ row! { "holds" =>
 pub struct SpendNews {
     /// Whether this process may still spend. Otherwise it was taken for dead.
     pub is_holder: bool,
-    /// The first write that may be news next time.
-    pub rev: i64,
+    /// The writes that it knows of: all others are news next time. Empty for none.
+    pub seen: String,
     pub changed: Vec<(SpendKey, OthersSpend)>,
     /// Budgets in which another process found no room, of those of which this one holds a part.
     pub wanted: Vec<SpendKey>,
@@ -142,9 +142,10 @@ impl Store {
         self.write_beside(move |transaction| write_holds(transaction, holder, &holds)).await
     }
 
-    /// What changed after the write `after` in the periods that count.
-    pub async fn spend_news(&self, holder: i64, after: i64, since: Since) -> Result<SpendNews> {
-        self.read_one(move |transaction| news(transaction, holder, after, since)).await
+    /// What writes changed that were not `seen`, in the periods that count.
+    pub async fn spend_news(&self, holder: i64, seen: &str, since: Since) -> Result<SpendNews> {
+        let seen = seen.to_owned();
+        self.read_one(move |transaction| news(transaction, holder, &seen, since)).await
     }
 
     /// Up to `limit` holds of dead processes, the latest first.
@@ -160,15 +161,17 @@ impl Store {
     }
 
     /// Counts `spent` of what dead processes held of a budget, and gives the rest back. `false` if
-    /// they held nothing, or less than `spent`.
+    /// they held nothing, or less than `spent`; [`StoreError::Conflict`] if one of them came back.
     pub async fn settle_lost(&self, key: SpendKey, spent: NanoUsd) -> Result<bool> {
         let event = self.event.clone();
         self.write(move |transaction| {
             let (subject, period) = (key.0.as_str(), key.1);
-            let lost = "SELECT CAST(sum(held) AS BIGINT) FROM holds WHERE subject = ?1
-                AND period = ?2 AND holder NOT IN (SELECT holder FROM holders)";
-            let lost = transaction.int(lost, &params![subject, period])?.map_or(0, unsigned);
-            if lost == 0 || spent > lost {
+            let lost = "SELECT holder, held FROM holds WHERE subject = ?1 AND period = ?2
+                AND held > 0 AND holder NOT IN (SELECT holder FROM holders)";
+            let lost = transaction
+                .rows(lost, &params![subject, period], |row| Columns::new(row).two::<i64, u64>())?;
+            let sum: NanoUsd = lost.iter().map(|(_, held)| held).sum();
+            if sum == 0 || spent > sum {
                 return Ok(false);
             }
             let rev = next_rev(transaction)?;
@@ -179,11 +182,16 @@ impl Store {
                  DO UPDATE SET spent = spend.spent + excluded.spent, rev = excluded.rev"
             );
             transaction.execute(&add, &params![subject, period, spent])?;
+            // Not what a process held that has died since.
             let end = format!(
                 "UPDATE holds SET held = 0, rev = {rev} WHERE subject = ?1 AND period = ?2
-                   AND holder NOT IN (SELECT holder FROM holders)"
+                   AND holder = ?3 AND held = ?4 AND holder NOT IN (SELECT holder FROM holders)"
             );
-            transaction.execute(&end, &params![subject, period])?;
+            for (holder, held) in lost {
+                if transaction.execute(&end, &params![subject, period, holder, held])? == 0 {
+                    return Err(StoreError::Conflict);
+                }
+            }
             event.map_or(Ok(true), |event| audit::insert(transaction, &event).map(|()| true))
         })
         .await
@@ -192,30 +200,44 @@ impl Store {
     /// Deletes the spend and the holds of periods that do not count any more, and the usage of days
     /// before `usage`.
     pub async fn trim_spend(&self, since: Since, usage: i64) -> Result<()> {
-        self.write(move |transaction| {
-            for (table, key) in [("spend", "subject, period"), ("holds", "subject, period, holder")]
-            {
-                let old = format!(
-                    "DELETE FROM {table} WHERE ({key}) IN (
-                       SELECT {key} FROM {table} WHERE period <> ?1 AND period < ?2 LIMIT ?3)"
-                );
-                transaction.execute(&old, &params![since.month, since.day, SPEND_TRIMMED])?;
+        let (old, values) = ("period <> ?1 AND period < ?2", [since.month, since.day]);
+        self.trim("spend", "subject, period", old, values.to_vec()).await?;
+        self.trim("holds", "subject, period, holder", old, values.to_vec()).await?;
+        self.trim_usage_days(usage).await?;
+        if self.is_shared() {
+            let old = format!("at < {NOW} - ?1");
+            self.trim("usage_batches", "writer", &old, vec![BATCH_US]).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows of a table that nobody needs, some with each statement. `key` is its
+    /// primary key.
+    pub(super) async fn trim(
+        &self,
+        table: &str,
+        key: &str,
+        old: &str,
+        values: Vec<i64>,
+    ) -> Result<()> {
+        let trim = format!(
+            "DELETE FROM {table}
+             WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {old} LIMIT {TRIMMED})"
+        );
+        loop {
+            let (trim, values) = (trim.clone(), values.clone());
+            let trimmed = self.write_one(move |transaction| {
+                transaction.execute(&trim, &values.iter().map(ToValue::value).collect::<Vec<_>>())
+            });
+            if trimmed.await? < TRIMMED {
+                return Ok(());
             }
-            transaction.execute("DELETE FROM usage WHERE day < ?1", &params![usage])?;
-            let of_all = "DELETE FROM usage_recent WHERE span = ?1 AND at < ?2";
-            transaction.execute(of_all, &params![UsageInterval::Day.span_of_all(), usage])?;
-            if transaction.is_shared() {
-                let batches = format!("DELETE FROM usage_batches WHERE at < {NOW} - ?1");
-                transaction.execute(&batches, &params![BATCH_US])?;
-            }
-            Ok(())
-        })
-        .await
+        }
     }
 }
 
-/// Rows of spend and of holds that are deleted at once.
-const SPEND_TRIMMED: i64 = 20_000;
+/// Maximum number of rows that are deleted with one statement.
+const TRIMMED: usize = 20_000;
 /// How long the number of a writer's last batch is kept: longer than any process retries one.
 const BATCH_US: i64 = 40 * 86_400 * 1_000_000;
 /// How long other processes are asked to give back.
@@ -256,16 +278,17 @@ fn write_holds(
     if !lock_budgets(transaction, holder, holds)? {
         return Ok(None);
     }
-    let places = |width: usize, first: usize, more: &str| {
+    let places = |rows: usize, width: usize, first: usize, more: &str| {
         let row = |at: usize| {
             let places = (0..width).map(|column| format!("?{}", first + at * width + column));
             format!("({}{more})", places.collect::<Vec<_>>().join(", "))
         };
-        (0..holds.len()).map(row).collect::<Vec<_>>().join(", ")
+        (0..rows).map(row).collect::<Vec<_>>().join(", ")
     };
     let keys = holds.iter().flat_map(|hold| params![hold.key.0, hold.key.1]);
     let values: Vec<_> = params![holder].into_iter().chain(keys).collect();
-    let changed = format!("WITH changed (subject, period) AS (VALUES {})", places(2, 2, ""));
+    let changed =
+        format!("WITH changed (subject, period) AS (VALUES {})", places(holds.len(), 2, 2, ""));
     let sums = transaction.rows(&format!("{changed} {SUMS}"), &values, sum_of)?;
     let sums: BTreeMap<SpendKey, OthersSpend> = sums.into_iter().collect();
     let held: Vec<Hold> = holds
@@ -283,7 +306,7 @@ fn write_holds(
          VALUES {} ON CONFLICT (subject, period, holder) DO UPDATE SET spent = excluded.spent,
            estimated = excluded.estimated, held = excluded.held, rev = excluded.rev,
            at = excluded.at",
-        places(5, 2, &more)
+        places(holds.len(), 5, 2, &more)
     );
     let rows = holds.iter().zip(&held).flat_map(|(hold, held)| {
         params![hold.key.0, hold.key.1, hold.spent, hold.estimated, held.held]
@@ -292,28 +315,30 @@ fn write_holds(
     transaction.execute(&write, &values)?;
     let is_short =
         |(hold, held): &(&HoldWrite, &Hold)| held.held < hold.held && held.others.held > 0;
-    for (hold, _) in holds.iter().zip(&held).filter(is_short) {
+    let short = holds.iter().zip(&held).filter(is_short);
+    let keys: Vec<_> = short.flat_map(|(hold, _)| params![hold.key.0, hold.key.1]).collect();
+    if !keys.is_empty() {
         let want = format!(
-            "INSERT INTO spend (subject, period, spent, wanted_at) VALUES (?1, ?2, 0, {now})
-             ON CONFLICT (subject, period) DO UPDATE SET wanted_at = excluded.wanted_at"
+            "INSERT INTO spend (subject, period, spent, wanted_at) VALUES {}
+             ON CONFLICT (subject, period) DO UPDATE SET wanted_at = excluded.wanted_at",
+            places(keys.len() / 2, 2, 1, &format!(", 0, {now}"))
         );
-        transaction.execute(&want, &params![hold.key.0, hold.key.1])?;
+        transaction.execute(&want, &keys)?;
     }
     Ok(Some(held))
 }
 
-/// What changed from the write `after` on.
-fn news(transaction: &Transaction<'_>, holder: i64, after: i64, since: Since) -> Result<SpendNews> {
+fn news(transaction: &Transaction<'_>, holder: i64, seen: &str, since: Since) -> Result<SpendNews> {
     // PostgreSQL finds by an index only what is compared with a time that stays the same.
     let now = now(transaction).replace("clock_timestamp", "statement_timestamp");
-    let (next, none) = unseen_revs(transaction);
-    let changed =
-        format!("rev >= ?2 AND (?2 < 0 OR rev < {none}) AND (period = ?3 OR period >= ?4)");
+    let (sees, unseen) = seen_and_unseen(transaction);
+    let unseen = if seen.is_empty() { "?2 = ''" } else { unseen };
+    let changed = format!("{unseen} AND (period = ?3 OR period >= ?4)");
     let select = format!(
         "WITH changed AS (
            SELECT subject, period FROM spend WHERE {changed}
            UNION SELECT subject, period FROM holds WHERE {changed} AND holder <> ?1)
-         SELECT '' AS subject, {next} AS period, 0, 0, 0, 0, 0 AS kind
+         SELECT {sees} AS subject, 0 AS period, 0, 0, 0, 0, 0 AS kind
          UNION ALL SELECT '', 0, 0, 0, 0, 0, 1 FROM holders WHERE holder = ?1
          UNION ALL SELECT subject, period, 0, 0, 0, 0, 2
            FROM spend JOIN holds USING (subject, period)
@@ -321,16 +346,19 @@ fn news(transaction: &Transaction<'_>, holder: i64, after: i64, since: Since) ->
          UNION ALL SELECT sums.*, 3 FROM ({SUMS}) AS sums"
     );
     let mut news = SpendNews::default();
-    transaction.each(&select, &params![holder, after, since.month, since.day], &mut |row| {
+    transaction.each(&select, &params![holder, seen, since.month, since.day], &mut |row| {
         match row.int(6)? {
-            // The numbers of another database begin anew.
-            Some(0) => news.rev = row.int(1)?.filter(|rev| *rev >= after).unwrap_or(-1),
+            Some(0) => news.seen = Columns::new(row).get()?,
             Some(1) => news.is_holder = true,
             Some(2) => news.wanted.push(Columns::new(row).two()?),
             _ => news.changed.push(sum_of(row)?),
         }
         Ok(())
     })?;
+    // The numbers of another database begin anew.
+    if end_of(&news.seen) < end_of(seen) {
+        news.seen.clear();
+    }
     Ok(news)
 }
 

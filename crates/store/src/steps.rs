@@ -33,10 +33,11 @@ const STEPS: &[Step] = &[
     Step { sql: include_str!("steps/0003_holds.sql"), compatible: 3 },
     Step { sql: include_str!("steps/0004_usage_kinds.sql"), compatible: 3 },
     Step { sql: include_str!("steps/0005_spend_locks.sql"), compatible: 5 },
+    Step { sql: include_str!("steps/0006_spend_revisions.sql"), compatible: 5 },
 ];
 
 /// The number of the last step.
-const KNOWN: u32 = STEPS.len() as u32;
+pub(super) const KNOWN: u32 = STEPS.len() as u32;
 
 /// The last step that a database has, 0 if it is new; [`StoreError::OtherSchema`] if this build
 /// cannot work with it.

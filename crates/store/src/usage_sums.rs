@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 
 use super::latency::{LATENCIES, LatencyCounts};
 use super::postgres::storable;
-use super::sql::{NOW, ToValue, Transaction, Value, params, transposed, unnest};
+use super::sql::{NOW, ToValue, Transaction, Value, transposed, unnest};
 use super::{Result, Store};
 use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::usage_kind::{UsageCountSums, UsageCounts};
@@ -258,17 +258,19 @@ impl Store {
     ) -> Result<()> {
         let oldest =
             move |age: Duration| now.checked_sub(age).map_or(0, |oldest| oldest.as_second());
-        let trim = move |transaction: &Transaction<'_>| {
-            for (interval, age) in
-                [(UsageInterval::Hour, hours), (UsageInterval::FiveMinutes, minutes)]
-            {
-                let delete = "DELETE FROM usage_recent WHERE span IN (?1, ?2) AND at < ?3";
-                let spans = [interval.seconds(), interval.span_of_all()];
-                transaction.execute(delete, &params![spans[0], spans[1], oldest(age)])?;
-            }
-            Ok(())
-        };
-        self.write(trim).await
+        for (interval, age) in [(UsageInterval::Hour, hours), (UsageInterval::FiveMinutes, minutes)]
+        {
+            let values = vec![interval.seconds(), interval.span_of_all(), oldest(age)];
+            self.trim(RECENT.name, &RECENT.key(), "span IN (?1, ?2) AND at < ?3", values).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the sums of days before `oldest`.
+    pub(super) async fn trim_usage_days(&self, oldest: i64) -> Result<()> {
+        self.trim(DAYS.name, &DAYS.key(), "day < ?1", vec![oldest]).await?;
+        let values = vec![UsageInterval::Day.span_of_all(), oldest];
+        self.trim(RECENT.name, &RECENT.key(), "span = ?1 AND at < ?2", values).await
     }
 }
 
@@ -363,11 +365,14 @@ fn add_together(
 }
 
 impl UsageTable {
+    /// The columns of its primary key.
+    fn key(&self) -> String {
+        format!("{}, \"user\", key, model, alias, recipe, rule, replay", self.time.join(", "))
+    }
+
     /// The statement that adds rows from `rows` to those of the same keys.
     fn add(&self, rows: &str) -> String {
-        let UsageTable { name, time } = self;
-        let keys =
-            format!("{}, \"user\", key, model, alias, recipe, rule, replay", time.join(", "));
+        let (name, keys) = (self.name, self.key());
         let add = COLUMNS.iter().map(|sum| {
             let added = format!("{name}.{sum} + excluded.{sum}");
             format!("{sum} = CASE WHEN {added} < {SUM_MOST} THEN {added} ELSE {SUM_MOST} END")

@@ -65,6 +65,7 @@ parameters! {
     Text str, value => value;
     Text String, value => value;
     Text Arc<str>, value => value;
+    Text Box<str>, value => value;
     Text Cow<'static, str>, value => value;
     Text AgentId, value => value.as_str();
     Text AuditId, value => value.as_str();

@@ -30,7 +30,10 @@ impl<C: Send + 'static> Worker<C> {
         let (first, mut first_queue) = mpsc::channel::<Job<C>>(QUEUE);
         let run = move || {
             while let Some(job) = queue.blocking_recv() {
-                for job in std::iter::from_fn(|| first_queue.try_recv().ok()).chain([job]) {
+                // Only those that wait by now: later ones must not keep this job waiting.
+                let waiting = first_queue.len();
+                let first = std::iter::from_fn(|| first_queue.try_recv().ok()).take(waiting);
+                for job in first.chain([job]) {
                     // A panic fails its job only, whose transaction is rolled back. After a commit
                     // the job must catch panics itself.
                     if catch_unwind(AssertUnwindSafe(|| job(&mut connection))).is_err() {
@@ -66,13 +69,14 @@ impl<C: Send + 'static> Worker<C> {
             // A caller that was dropped needs no reply.
             let _gone = reply.send(work(connection));
         });
+        let jobs = self.jobs.as_ref().ok_or_else(|| StoreError::unavailable("closed"))?;
+        let turn = jobs.try_reserve().map_err(StoreError::unavailable)?;
         if is_first {
             self.first.try_send(job).map_err(StoreError::unavailable)?;
             // It only wakes the thread.
             job = Box::new(|_| {});
         }
-        let jobs = self.jobs.as_ref().ok_or_else(|| StoreError::unavailable("closed"))?;
-        jobs.try_send(job).map_err(StoreError::unavailable)?;
+        turn.send(job);
         answer.await.map_err(StoreError::unavailable)?
     }
 }
@@ -86,5 +90,34 @@ impl<C> Drop for Worker<C> {
             // A thread that panicked has ended too.
             let _ended = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A job that passes others brings the next one, for ever.
+    fn again(worker: Arc<Worker<u32>>) {
+        let next = Arc::clone(&worker);
+        let job = worker.queue(true, move |turns: &mut u32| {
+            *turns += 1;
+            if *turns < 1_000 {
+                again(next);
+            }
+            Ok(())
+        });
+        let _not_waited_for = futures::FutureExt::now_or_never(job);
+    }
+
+    #[tokio::test]
+    async fn a_job_does_not_wait_for_all_that_come_later_and_pass_others() {
+        let worker = Arc::new(Worker::start("test", 0).unwrap());
+        again(Arc::clone(&worker));
+        let turns = worker.run(|turns| Ok(*turns)).await.unwrap();
+        assert!(turns < 1_000, "{turns}");
+        while worker.run(|turns| Ok(*turns)).await.unwrap() < 1_000 {}
     }
 }

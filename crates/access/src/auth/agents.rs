@@ -40,6 +40,15 @@ struct AgentTables {
     by_name: BTreeMap<String, AgentId>,
 }
 
+impl AgentTables {
+    /// Frees the name of a row, unless another agent has it by now.
+    fn release(&mut self, old: &AgentRow) {
+        if self.by_name.get(&old.name) == Some(&old.id) {
+            self.by_name.remove(&old.name);
+        }
+    }
+}
+
 impl Agents {
     /// An agent by its id or name. No text can be both an id and a name.
     pub fn find(&self, id_or_name: &str) -> Option<Arc<Agent>> {
@@ -82,14 +91,14 @@ impl Agents {
         if let Some(old) = tables.by_id.insert(row.id.clone(), agent)
             && old.name != row.name
         {
-            tables.by_name.remove(&old.name);
+            tables.release(&old);
         }
     }
 
     pub(super) fn remove(&self, id: &AgentId) {
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = tables.by_id.remove(id) {
-            tables.by_name.remove(&old.name);
+            tables.release(&old);
         }
     }
 }

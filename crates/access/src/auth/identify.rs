@@ -277,7 +277,7 @@ impl Auth {
             return Arc::clone(row);
         }
         let mut left = KeyRow::clone(row);
-        left.scopes.retain(|scope| !RESERVED_SCOPES.contains(&scope.as_str()));
+        Arc::make_mut(&mut left.scopes).retain(|scope| !RESERVED_SCOPES.contains(&scope.as_str()));
         Arc::new(left)
     }
 

@@ -2,11 +2,14 @@
 //! at the store. A revocation sets a flag in the shared key before the store knows of it. The flag
 //! outlives every later version of the row.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashSet};
+use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use dashmap::mapref::entry::Entry;
 use dashmap::{DashMap, DashSet};
 use jiff::Timestamp;
 
@@ -99,12 +102,52 @@ impl Key {
     }
 }
 
+/// A key in a table of keys by a part of them, which the table need not hold again.
+macro_rules! keyed {
+    ($name:ident by $part:ident: $kind:ty) => {
+        #[derive(Debug)]
+        struct $name(Arc<Key>);
+
+        impl Borrow<$kind> for $name {
+            fn borrow(&self) -> &$kind {
+                &self.0.row.$part
+            }
+        }
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.0.row.$part.hash(state);
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.0.row.$part == other.0.row.$part
+            }
+        }
+
+        impl Eq for $name {}
+    };
+}
+
+keyed! { ByDigest by digest: [u8; 32] }
+keyed! { ById by id: KeyId }
+
+/// Inserts a key, or replaces the one that was there. At no moment there is none.
+fn put<K: Eq + Hash>(table: &DashMap<K, ()>, key: K) {
+    match table.entry(key) {
+        Entry::Occupied(old) => drop(old.replace_entry(())),
+        Entry::Vacant(new) => drop(new.insert(())),
+    }
+}
+
 /// The keys of one interface.
 #[derive(Debug, Default)]
 struct InterfaceKeys {
-    /// Keys by their current secret, and by the previous one if a rotation left it a grace period.
-    by_digest: DashMap<[u8; 32], Arc<Key>>,
-    by_id: DashMap<KeyId, Arc<Key>>,
+    by_digest: DashMap<ByDigest, ()>,
+    /// Keys by the secret before, if a rotation left it a grace period.
+    by_previous: DashMap<[u8; 32], Arc<Key>>,
+    by_id: DashMap<ById, ()>,
     by_owner: DashMap<UserId, BTreeSet<KeyId>>,
     ids: RwLock<BTreeSet<KeyId>>,
 }
@@ -189,7 +232,9 @@ impl KeyTable {
     }
 
     pub(super) fn by_digest(&self, interface: Interface, digest: &[u8; 32]) -> Option<Arc<Key>> {
-        self.table(interface).by_digest.get(digest).map(|key| Arc::clone(key.value()))
+        let table = self.table(interface);
+        let current = table.by_digest.get(digest).map(|key| Arc::clone(&key.key().0));
+        current.or_else(|| table.by_previous.get(digest).map(|key| Arc::clone(key.value())))
     }
 
     /// The ids of all keys.
@@ -202,7 +247,7 @@ impl KeyTable {
     }
 
     pub(super) fn by_id(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
-        self.table(interface).by_id.get(id).map(|key| Arc::clone(key.value()))
+        self.table(interface).by_id.get(id).map(|key| Arc::clone(&key.key().0))
     }
 
     /// Inserts or updates a row. A key that was killed here stays dead, whatever the row says.
@@ -220,7 +265,7 @@ impl KeyTable {
         let dead = row.revoked_at.is_some() || writer.killed.contains(&id);
         let dormant = row.made_open && row.interface == Interface::Agent && self.agent_enforced;
         let stored_us = row.last_used_at.map_or(NEVER, Timestamp::as_microsecond);
-        let old = table.by_id.get(&id).map(|old| Arc::clone(old.value()));
+        let old = self.by_id(row.interface, &id);
         let used_us =
             old.as_ref().map_or(NEVER, |old| old.used_us.load(Ordering::Acquire)).max(stored_us);
         let unsaved = old.as_ref().is_some_and(|old| old.unsaved.load(Ordering::Acquire));
@@ -233,17 +278,23 @@ impl KeyTable {
             used_us: used_us.into(),
             unsaved: unsaved.into(),
         });
-        table.by_id.insert(id.clone(), Arc::clone(&key));
-        for digest in digests(&key.row) {
-            table.by_digest.insert(digest, Arc::clone(&key));
+        put(&table.by_id, ById(Arc::clone(&key)));
+        if let Some(previous) = &key.row.previous {
+            table.by_previous.insert(previous.digest, Arc::clone(&key));
         }
+        put(&table.by_digest, ByDigest(Arc::clone(&key)));
         let counts = writer.counts(key.row.interface);
         counts.add(key.counted());
         match old {
             Some(old) => {
-                let present = |digest: &[u8; 32]| digests(&key.row).any(|other| other == *digest);
-                for gone in digests(&old.row).filter(|digest| !present(digest)) {
-                    table.by_digest.remove(&gone);
+                if old.row.digest != key.row.digest {
+                    table.by_digest.remove(&old.row.digest);
+                }
+                let previous = |row: &KeyRow| row.previous.as_ref().map(|previous| previous.digest);
+                if let Some(gone) = previous(&old.row)
+                    && previous(&key.row) != Some(gone)
+                {
+                    table.by_previous.remove(&gone);
                 }
                 counts.remove(old.counted());
             }
@@ -261,11 +312,12 @@ impl KeyTable {
     pub(super) fn forget(&self, id: &KeyId) {
         let mut writer = self.writer();
         for table in Interface::ALL.map(|interface| self.table(interface)) {
-            let Some((_, key)) = table.by_id.remove(id) else { continue };
+            let Some((ById(key), ())) = table.by_id.remove(id) else { continue };
             writer.counts(key.row.interface).remove(key.counted());
             key.dead.store(true, Ordering::Release);
-            for digest in digests(&key.row) {
-                table.by_digest.remove_if(&digest, |_, found| found.row.id == *id);
+            table.by_digest.remove_if(&key.row.digest, |found, ()| found.0.row.id == *id);
+            if let Some(previous) = &key.row.previous {
+                table.by_previous.remove_if(&previous.digest, |_, found| found.row.id == *id);
             }
             if let Some(mut ids) = table.by_owner.get_mut(&key.row.owner) {
                 ids.remove(id);
@@ -408,9 +460,4 @@ impl KeyTable {
             KeyState::Active => counts.active,
         }
     }
-}
-
-/// The digests of a key's secrets.
-fn digests(row: &KeyRow) -> impl Iterator<Item = [u8; 32]> {
-    std::iter::once(row.digest).chain(row.previous.as_ref().map(|previous| previous.digest))
 }

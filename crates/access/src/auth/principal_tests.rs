@@ -22,7 +22,7 @@ fn a_router_key_reaches_its_line_and_others_all_of_their_owner() {
     let with = |row: &KeyRow, scopes: &[&str]| Principal::User {
         user: Arc::new(world.user.clone()),
         via: Credential::Key(Arc::new(KeyRow {
-            scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+            scopes: Arc::new(scopes.iter().map(|scope| (*scope).to_owned()).collect()),
             ..row.clone()
         })),
     };
@@ -57,7 +57,7 @@ fn a_missing_scope_is_told_with_the_way_to_it() {
     let world = World::new(None);
     let told = |interface: Interface, scopes: &[&str], wanted: &str| {
         let row = world.row(interface, &Secret::new("x"));
-        let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
+        let scopes = Arc::new(scopes.iter().map(|scope| (*scope).to_owned()).collect());
         let via = Credential::Key(Arc::new(KeyRow { scopes, ..row }));
         let who = Principal::User { user: Arc::new(world.user.clone()), via };
         who.require(wanted).map_err(|error| {

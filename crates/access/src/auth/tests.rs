@@ -11,8 +11,8 @@ use rerouter_base::error::Kind;
 use rerouter_base::id::{Random, SessionId};
 use rerouter_base::interface::{Interface, Surface};
 use rerouter_base::secret::SecretBytes;
+use rerouter_store::{AgentRow, KeyState, fixtures};
 use rerouter_store::{Change, Committed, Faults, KeyRow, KeyStatus, Limits, SessionRow, Store};
-use rerouter_store::{KeyState, fixtures};
 
 type Headers = Vec<(&'static str, String)>;
 
@@ -55,9 +55,9 @@ impl World {
     pub(super) fn row(&self, interface: Interface, secret: &Secret) -> KeyRow {
         KeyRow {
             interface,
-            redacted: token::redact(secret.expose()),
+            redacted: token::redact(secret.expose()).into(),
             digest: self.auth.digest(secret),
-            limits: Limits::default(),
+            limits: Arc::default(),
             expires_at: None,
             ..fixtures::key(&self.user.id, &self.random)
         }
@@ -306,7 +306,7 @@ fn scopes_and_admin_go_by_role_and_key() {
     let admin = Arc::new(UserRow { role: Role::Admin, ..world.user.clone() });
     let row = world.row(Interface::Router, &Secret::new("x"));
     let key = |scope: &str| {
-        Credential::Key(Arc::new(KeyRow { scopes: vec![scope.into()], ..row.clone() }))
+        Credential::Key(Arc::new(KeyRow { scopes: vec![scope.into()].into(), ..row.clone() }))
     };
     let by = |user: &Arc<UserRow>, via: Credential| Principal::User { user: Arc::clone(user), via };
     let plain = Arc::new(world.user.clone());
@@ -485,4 +485,22 @@ fn what_a_felled_key_is_just_making_is_dead_as_well() {
         assert_eq!(world.who(Surface::DataPlane, &[bearer(secret.expose())], 1), "revoked");
     }
     assert_eq!(world.auth.count_keys(Interface::Router, KeyState::Revoked, at(1)), 4);
+}
+
+/// The latest rows of agents may be applied in another order than the changes.
+#[test]
+fn an_agent_keeps_a_name_that_another_one_gave_up() {
+    let mut world = World::new(None);
+    let [one, two] = ["one", "two"].map(|name| fixtures::agent(name, &world.random));
+    for agent in [&one, &two] {
+        world.commit(Change::Agent(agent.clone().into()));
+    }
+    world.commit(Change::Agent(AgentRow { name: "one".into(), ..two.clone() }.into()));
+    world.commit(Change::Agent(AgentRow { name: "three".into(), ..one.clone() }.into()));
+    let named = |name: &str| world.auth.agents().named(name).map(|agent| agent.id.clone());
+    let (first, second) = (Some(one.id.clone()), Some(two.id.clone()));
+    assert_eq!(["one", "two", "three"].map(named), [second, None, first]);
+    world.commit(Change::AgentDeleted(one.id));
+    let named = |name: &str| world.auth.agents().named(name).map(|agent| agent.id.clone());
+    assert_eq!(["one", "three"].map(named), [Some(two.id), None]);
 }

@@ -92,7 +92,7 @@ impl Run {
                     return self.open.push(Open { gateway, by, day, amount, permit });
                 }
                 Err(_) if permit.awaits_hold() => {
-                    let _fails = limiter.write_waited_for(&self.world.store, self.now()).await;
+                    let _fails = limiter.write_spend(&self.world.store, self.now(), false).await;
                 }
                 Err(_) => return,
             }
@@ -173,7 +173,7 @@ impl Run {
     }
 
     async fn stored(&self) -> HashMap<(usize, i64), OthersSpend> {
-        let all = self.world.store.spend_news(0, -1, ALL).await.unwrap().changed;
+        let all = self.world.store.spend_news(0, "", ALL).await.unwrap().changed;
         let key_of = |id: &str| self.keys.iter().position(|key| key.id.as_str() == id).unwrap();
         all.into_iter().map(|((subject, day), sums)| ((key_of(&subject), day), sums)).collect()
     }

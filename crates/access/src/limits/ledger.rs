@@ -50,7 +50,7 @@ impl Limiter {
             // Traffic without a budget does not wait for a disk.
             warn!("budgets cannot be spent until the store can be written: {error}");
         }
-        let news = store.spend_news(self.holder.0, -1, since(now)).await?;
+        let news = store.spend_news(self.holder.0, "", since(now)).await?;
         self.learn(store, news, now);
         Ok(())
     }
@@ -72,8 +72,8 @@ impl Limiter {
     pub async fn refresh(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         self.is_stale.store(true, Ordering::Relaxed);
         let _turn = self.writing.lock().await;
-        let after = self.rev.load(Ordering::Relaxed);
-        let news = store.spend_news(self.holder.0, after, since(now)).await?;
+        let seen = lock(&self.seen).clone();
+        let news = store.spend_news(self.holder.0, &seen, since(now)).await?;
         self.is_stale.store(false, Ordering::Relaxed);
         self.learn(store, news, now);
         Ok(())
@@ -101,32 +101,31 @@ impl Limiter {
         lock(&self.pending).add(key, sums);
     }
 
+    /// Number of sums of usage that are not stored yet.
+    pub fn usage_waiting(&self) -> usize {
+        lock(&self.pending).len() + lock(&self.recent).len()
+    }
+
     /// Resolves with `true` as soon as a request waits for its hold, else with `false` at this
     /// time.
     pub async fn due(&self, at: Instant) -> bool {
         self.queue.due(at).await
     }
 
-    /// Writes usage, spend and holds. Requests can draw on the holds from then on.
-    pub async fn write(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        // Neither usage nor holds wait for the other.
-        let held = self.write_queued(store, now, true).await;
+    /// Writes the usage that is due.
+    pub async fn write_due_usage(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         self.keep_days(store, None).await?;
         if now.as_second() >= self.recent_due.load(Ordering::Relaxed) {
             self.keep_recent(store, None).await?;
             let next = now.as_second().saturating_add(USAGE_RECENT_INTERVAL_S);
             self.recent_due.store(next, Ordering::Relaxed);
         }
-        held
+        Ok(())
     }
 
-    /// Writes the holds that requests wait for.
-    pub async fn write_waited_for(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        self.write_queued(store, now, false).await
-    }
-
-    /// Writes the budgets that are queued: all, or only those for which requests wait.
-    async fn write_queued(
+    /// Writes the spend and the holds of the budgets that are queued: of all, or only of those for
+    /// which requests wait. Requests can draw on the holds from then on.
+    pub async fn write_spend(
         &self,
         store: &Store,
         now: Timestamp,
@@ -171,7 +170,7 @@ impl Limiter {
             self.with_account(&subject, Account::give_back);
             self.queue.note(&subject);
         }
-        self.rev.store(news.rev, Ordering::Relaxed);
+        *lock(&self.seen) = news.seen;
         self.is_holder.store(news.is_holder, Ordering::Relaxed);
         // Holds stay valid for the time of a lease after the store was asked.
         let lease = store.lease().and_then(|lease| now.checked_add(lease).ok());
@@ -192,7 +191,7 @@ impl Limiter {
         let opened = store.open_holder(self.holder.0).await;
         self.failing.store(opened.is_err(), Ordering::Release);
         opened?;
-        let news = store.spend_news(self.holder.0, -1, since(now)).await?;
+        let news = store.spend_news(self.holder.0, "", since(now)).await?;
         info!("budgets can be spent again, and holds are written anew");
         self.learn(store, news, now);
         Ok(())

@@ -84,8 +84,8 @@ pub struct Limiter {
     is_stale: AtomicBool,
     /// When holds are not valid any more, in microseconds since the epoch.
     may_draw_until: AtomicI64,
-    /// The number of the last write to the store that is known here.
-    rev: AtomicI64,
+    /// The writes of spend that are known here; empty for none.
+    seen: Mutex<String>,
     pending: Mutex<Pending>,
     /// Usage that is stored by day, but not yet by hour and by five minutes.
     recent: Mutex<Pending>,

@@ -43,6 +43,11 @@ impl Pending {
         self.sums.entry(UsageKey { at, ..key }).or_default().add(sums);
     }
 
+    /// How many sums wait.
+    pub(super) fn len(&self) -> usize {
+        self.sums.len() + self.returned.as_ref().map_or(0, |batch| batch.sums.len())
+    }
+
     /// How many batches wait, besides one that is smaller.
     pub(super) fn batches(&self) -> usize {
         self.sums.len() / USAGE_WRITE_ROWS + usize::from(self.returned.is_some())
@@ -80,6 +85,6 @@ impl Pending {
     }
 }
 
-pub(super) fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
-    pending.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,8 +14,8 @@ use rerouter_base::id::{KeyId, Random, UserId};
 use rerouter_base::secret::SecretBytes;
 use rerouter_store::fixtures;
 use rerouter_store::{
-    Budget, DataDir, Faults, KeyRow, LimitOwner, Limits, Opening, Per, Since, Store, UsageColumn,
-    UsageKey, UsageQuery, UsageSums, UserRow,
+    Budget, DataDir, Faults, KeyRow, LimitOwner, Limits, Opening, Per, Since, Store, StoreError,
+    UsageColumn, UsageKey, UsageQuery, UsageSums, UserRow,
 };
 
 /// All periods.
@@ -36,6 +36,15 @@ pub(super) fn day(nano: NanoUsd) -> Option<Budget> {
 
 fn limits(rpm: u64, budget: Option<Budget>) -> Limits {
     Limits { rpm: Some(rpm), budget, ..Limits::default() }
+}
+
+impl Limiter {
+    /// A round of both tasks of a gateway.
+    pub(super) async fn write(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        let held = self.write_spend(store, now, true).await;
+        self.write_due_usage(store, now).await?;
+        held
+    }
 }
 
 pub(super) struct World {
@@ -78,7 +87,7 @@ impl World {
     pub(super) async fn key(&self, parent: Option<&KeyRow>, limits: Limits) -> KeyRow {
         let key = KeyRow {
             parent: parent.map(|key| key.id.clone()),
-            limits,
+            limits: limits.into(),
             expires_at: None,
             ..fixtures::key(&self.user.id, &self.random)
         };
@@ -205,7 +214,7 @@ pub(super) async fn pay(
     let mut permit = limiter.admit(draws, 1, at(0)).unwrap();
     let mut reserved = limiter.reserve(&mut permit, wanted, at(0));
     if permit.awaits_hold() {
-        limiter.write_waited_for(&world.store, at(0)).await.unwrap();
+        limiter.write_spend(&world.store, at(0), false).await.unwrap();
         reserved = limiter.reserve(&mut permit, wanted, at(0));
     }
     reserved.map(|()| permit)
@@ -269,7 +278,7 @@ async fn a_request_that_ends_on_the_next_day_counts_on_the_day_before() {
     let reserve = async |amount, now| {
         let mut permit = limiter.admit(&draws, 1, now).unwrap();
         let _waits = limiter.reserve(&mut permit, Reserve::exactly(amount), now);
-        limiter.write_waited_for(&world.store, now).await.unwrap();
+        limiter.write_spend(&world.store, now, false).await.unwrap();
         limiter.reserve(&mut permit, Reserve::exactly(amount), now).unwrap();
         permit
     };
@@ -278,7 +287,7 @@ async fn a_request_that_ends_on_the_next_day_counts_on_the_day_before() {
     late.settle(None, Some(800), false);
     early.settle(None, Some(3), false);
     limiter.write(&world.store, midnight).await.unwrap();
-    let sums = world.store.spend_news(0, -1, ALL).await.unwrap().changed;
+    let sums = world.store.spend_news(0, "", ALL).await.unwrap().changed;
     let spent: Vec<_> = sums.iter().map(|((_, day), sums)| (*day, sums.spent)).collect();
     assert_eq!(spent, [(20_251_124, 800), (20_251_125, 3)]);
 }
@@ -315,7 +324,7 @@ async fn a_budget_that_is_changed_back_has_what_was_spent_meanwhile() {
     }
     assert_eq!(limiter.subjects(), 0);
     assert_eq!((budget(Per::Month, tomorrow), budget(Per::Day, tomorrow)), (300, 0));
-    let sums = world.store.spend_news(0, -1, ALL).await.unwrap().changed;
+    let sums = world.store.spend_news(0, "", ALL).await.unwrap().changed;
     let spent: Vec<_> = sums.iter().map(|((_, period), sums)| (*period, sums.spent)).collect();
     assert_eq!(spent, [(20_251_100, 300), (20_251_124, 7)]);
 }
@@ -344,7 +353,7 @@ async fn idle_subjects_are_forgotten_and_budgets_are_not() {
     let permit = pay(&limiter, &world, &draws[1], Reserve::exactly(10)).await.unwrap();
     permit.settle(None, Some(5), false);
     limiter.write(&world.store, at(70_000_000)).await.unwrap();
-    assert_eq!(world.store.spend_news(0, -1, ALL).await.unwrap().changed[0].1.spent, 12);
+    assert_eq!(world.store.spend_news(0, "", ALL).await.unwrap().changed[0].1.spent, 12);
 }
 
 /// Threads that take in requests, beside one that sweeps and one that writes: nobody waits for

@@ -188,6 +188,8 @@ metrics! {
         /// US dollars of budgets of today and this month that gateways held when they died. They
         /// count until an admin settles them. The same at all gateways that share a store.
         budget_lost: Gauge = "budget_lost_usd" [];
+        /// Sums of usage that the store has not written yet, by day or by hour.
+        usage_waiting: IntGauge = "usage_waiting_sums" [];
         /// Nodes by state: `pending`, `ready`, `draining`, `unreachable`, `gone`.
         nodes: IntGaugeVec = "nodes" ["state"];
         /// 1 while AGENT asks for no credential.

@@ -17,7 +17,7 @@ use rerouter_records::usage::{
     UsageRecord, UsageSpan, is_label_name,
 };
 use rerouter_store::{
-    Action, LatencyCounts, LostHold, UsageColumn, UsageGroup, UsageInterval, UsageQuery,
+    Action, LatencyCounts, LostHold, StoreError, UsageColumn, UsageGroup, UsageInterval, UsageQuery,
 };
 
 /// Most holds of dead processes in one answer.
@@ -94,7 +94,12 @@ pub(super) async fn settle(call: Call<'_>, body: Settlement) -> Result<Answer<()
     }
     let kind = if subject.starts_with(UserId::PREFIX) { "user" } else { "key" };
     let store = call.noting(Action::UsageSettle, kind, &subject);
-    if !store.settle_lost((subject, number), nano_usd(spent_usd)).await? {
+    let settled = store.settle_lost((subject, number), nano_usd(spent_usd)).await;
+    let settled = settled.map_err(|error| match error {
+        StoreError::Conflict => Error::conflict("A process that was dead has come back."),
+        other => other.into(),
+    })?;
+    if !settled {
         let why = "Dead processes held less than spent_usd of this budget in this period.";
         return Err(Error::conflict(why).at("spent_usd"));
     }
@@ -191,7 +196,7 @@ fn add_names(call: &Call<'_>, record: &mut UsageRecord) {
     let app = call.app;
     record.key_name = record.key.as_ref().map(|id| {
         let id = KeyId::known(id.as_deref()?);
-        app.auth.key(Interface::Router, &id).map(|key| key.row().name.clone())
+        app.auth.key(Interface::Router, &id).map(|key| key.row().name.to_string())
     });
     record.user_email = record.user.as_ref().filter(|_| call.who.is_admin()).map(|id| {
         let id = UserId::known(id.as_deref()?);

@@ -1,5 +1,7 @@
 //! The first ROUTER key of a gateway that has no keys yet.
 
+use std::sync::Arc;
+
 use super::{BootError, Gateway};
 use rerouter_access::auth::{Principal, SESSION_SCOPES};
 use rerouter_base::id::{KeyId, UserId};
@@ -20,16 +22,17 @@ impl Gateway {
         }
         let secret = token::mint(interface.key_prefix(), &app.random);
         let (actor, owner) = (Principal::Admin.actor(), UserId::admin());
+        let scopes = SESSION_SCOPES.iter().copied().chain(["evaluate"]);
         let key = KeyRow {
             id: KeyId::new(now, &app.random),
             interface,
-            name: "first".to_owned(),
-            redacted: token::redact(secret.expose()),
+            name: "first".into(),
+            redacted: token::redact(secret.expose()).into(),
             digest: app.auth.digest(&secret),
-            scopes: SESSION_SCOPES.iter().copied().chain(["evaluate"]).map(str::to_owned).collect(),
+            scopes: Arc::new(scopes.map(str::to_owned).collect()),
             maker: Some(owner.clone()),
             owner,
-            created_by: actor.clone(),
+            created_by: actor.clone().into(),
             parent: None,
             labels: Default::default(),
             limits: Default::default(),

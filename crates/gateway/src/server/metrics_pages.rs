@@ -61,6 +61,7 @@ impl MetricsPages {
         }
         let (held, lost) = self.app.limits.held_and_lost(now);
         self.app.metrics.budgets(dollars(held), dollars(lost));
+        self.app.metrics.usage_waiting(self.app.limits.usage_waiting());
         self.app.metrics.body_memory(self.app.body_memory.held());
         if let Some(left) = self.app.authority.left() {
             self.app.metrics.lease(left, self.app.clock.machine_ahead().unwrap_or(0));

@@ -26,7 +26,7 @@ use rerouter_access::limits::USAGE_WRITE_INTERVAL;
 use rerouter_captures::capture::queue::CaptureWriter;
 use rerouter_core::app::App;
 use rerouter_core::reload::{self, Watcher};
-use rerouter_store::{OnLeaseLost, PanicPoint};
+use rerouter_store::{OnLeaseLost, PanicPoint, StoreError};
 
 /// Time between two rounds that share captures with the other gateways.
 const SHARE_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,6 +49,7 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
     let archive = app.archive.clone();
     let app = || app.clone();
     add_task(server, "capture writer", |_| writer.run(archive));
+    add_task(server, "spend", with(app(), |app, _| write_spend(app)));
     add_task(server, "usage", with(app(), |app, _| write_usage(app)));
     add_task(server, "mock provider", |_| serve_mock(mock));
     add_task(server, "reload", with(app(), |app, shutdown| watch_files(app, identities, shutdown)));
@@ -133,34 +134,44 @@ async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
     done.ok()
 }
 
-/// Writes usage and spend at intervals, and the hold of a budget as soon as a request waits for it.
-async fn write_usage(app: Arc<App>) {
-    let mut failing = false;
-    let mut next = Instant::now();
+/// Writes spend at intervals, and the hold of a budget as soon as a request waits for it.
+async fn write_spend(app: Arc<App>) {
+    let (mut next, mut failing) = (Instant::now(), false);
     loop {
         let is_waited_for = app.limits.due(next).await;
-        let write = async {
-            app.store.faults().pass(PanicPoint::Usage);
-            match is_waited_for {
-                true => app.limits.write_waited_for(&app.store, app.clock.now()).await,
-                false => app.limits.write(&app.store, app.clock.now()).await,
-            }
-        };
         if !is_waited_for {
             next = Instant::now() + USAGE_WRITE_INTERVAL;
         }
-        match catch(&app, write).await {
-            Some(Ok(())) => failing = false,
-            failed => {
-                if let Some(Err(error)) = failed.filter(|_| !failing) {
-                    warn!("spend and usage could not be stored, retrying: {error}");
-                }
-                failing = true;
-                // Each request that waits for a hold would wake us at once.
-                tokio::time::sleep(USAGE_WRITE_INTERVAL).await;
-            }
+        let write = app.limits.write_spend(&app.store, app.clock.now(), !is_waited_for);
+        failing = is_failing(catch(&app, write).await, failing, "spend");
+        if failing {
+            // Each request that waits for a hold would wake us at once.
+            tokio::time::sleep(USAGE_WRITE_INTERVAL).await;
         }
     }
+}
+
+/// Writes usage at intervals. Requests wait for holds, so holds do not wait for usage.
+async fn write_usage(app: Arc<App>) {
+    let mut failing = false;
+    loop {
+        tokio::time::sleep(USAGE_WRITE_INTERVAL).await;
+        let write = async {
+            app.store.faults().pass(PanicPoint::Usage);
+            app.limits.write_due_usage(&app.store, app.clock.now()).await
+        };
+        failing = is_failing(catch(&app, write).await, failing, "usage");
+    }
+}
+
+/// Whether a round failed. Logs the first error of several.
+fn is_failing(round: Option<Result<(), StoreError>>, before: bool, what: &str) -> bool {
+    if let Some(Err(error)) = &round
+        && !before
+    {
+        warn!("{what} could not be stored, retrying: {error}");
+    }
+    !matches!(round, Some(Ok(())))
 }
 
 async fn serve_mock(listener: TcpListener) {

@@ -1,10 +1,14 @@
 //! The index of captures in PostgreSQL, beyond the tests for both databases.
 
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::future::join_all;
 use tempfile::TempDir;
 
 use super::*;
-use crate::postgres::servers::Cluster;
-use crate::tests::captures::{append, row, segment};
+use crate::postgres::servers::{self, Cluster};
+use crate::tests::captures::{append, location, row, segment};
 use crate::{CaptureFilter, DataDir, Faults, Opening, Store, StoreUrl};
 use rerouter_base::id::Random;
 use rerouter_base::secret::SecretBytes;
@@ -125,4 +129,41 @@ async fn rows_that_could_not_be_inserted_wait_for_a_restart_too() {
     assert_eq!(listed(&b).await[0], late.id);
     let location = b.capture_index().locate(&rows[4].id).await.unwrap().unwrap();
     assert_eq!((location.salt, location.segment), (Some([4; 16]), segment(&a, 1).number));
+}
+
+/// Also prints how many captures a second: `benches/run fleet` asks for more rounds. A row has the
+/// head of a chat, or its bodies too: above 4 KiB they are in no row.
+// The bench asks for more rounds by the environment, and the rate is its result.
+#[allow(clippy::disallowed_methods, clippy::print_stdout)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_captures_a_second() {
+    let rounds = std::env::var("REROUTER_USAGE_ROUNDS").map_or(1, |told| told.parse().unwrap());
+    let random = Random::seeded(5);
+    for (gateways, bytes) in [(1, 1_000), (4, 1_000), (1, 5_000), (4, 5_000)] {
+        let url = Cluster::shared().database().await;
+        let dirs: Vec<TempDir> = (0..gateways).map(|_| tempfile::tempdir().unwrap()).collect();
+        let stores: Vec<Store> = join_all(dirs.iter().map(|dir| open(&url, dir))).await;
+        let head: Arc<[u8]> = (0..bytes).map(|_| random.next_u64() as u8).collect();
+        let batches = |store: &Store| {
+            let located = |at: u64| {
+                let location = location(store, 1, at);
+                (row(9, &random), CaptureLocation { head_record: Some(head.clone()), ..location })
+            };
+            let batch = || (0..200).map(located).collect::<Vec<_>>();
+            (0..5 * rounds).map(|_| batch()).collect::<Vec<_>>()
+        };
+        let work: Vec<_> = stores.iter().map(|store| (store, batches(store))).collect();
+        let began = Instant::now();
+        join_all(work.into_iter().map(async |(store, batches)| {
+            for rows in batches {
+                store.capture_index().insert(segment(store, 1), rows, false, || ()).await.unwrap();
+            }
+        }))
+        .await;
+        let rows = 1_000 * rounds * gateways;
+        let rate = rows as f64 / began.elapsed().as_secs_f64();
+        println!("{gateways} gateways, captures of {bytes} bytes: {rate:.0} rows/s");
+        let stored = servers::run(&url, "SELECT count(*) FROM captures").await;
+        assert_eq!(stored, [rows.to_string()]);
+    }
 }

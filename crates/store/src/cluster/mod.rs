@@ -35,6 +35,7 @@ use self::acknowledge::{Acknowledgement, Acknowledger};
 use self::follow::LogFollower;
 use self::lease::Timing;
 use self::state::ClusterState;
+use super::backend::Backend;
 use super::changes::Follower;
 use super::data_dir::Predecessor;
 use super::postgres::{Database, Listening, PostgresUrl};
@@ -70,8 +71,8 @@ pub struct Joining {
 pub(super) struct Cluster {
     shared: Arc<ClusterState>,
     asked: mpsc::Sender<Acknowledgement>,
-    /// The connection of the lease, which waits for nothing else.
-    database: Database,
+    /// The connection of the lease, on which nothing takes long.
+    prompt: Backend,
     stopping: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -123,11 +124,16 @@ impl Cluster {
         let acknowledger = Acknowledger::new(Arc::clone(&shared), database.clone(), changes);
         let (stopping, _) = watch::channel(false);
         let thread = Mutex::new(Some(run(follower, acknowledger, &stopping)?));
-        Ok(Cluster { shared, asked, database, stopping, thread })
+        let prompt = Backend::Postgres(database);
+        Ok(Cluster { shared, asked, prompt, stopping, thread })
     }
 
     pub(super) fn authority(&self) -> Authority {
         self.shared.authority.clone()
+    }
+
+    pub(super) fn prompt(&self) -> &Backend {
+        &self.prompt
     }
 
     pub(super) fn lease(&self) -> Duration {
@@ -182,7 +188,7 @@ impl Cluster {
         }
         self.shared.authority.end();
         let process = self.shared.identity.process.clone();
-        self.database.one(move |transaction| peers::leave(transaction, &process)).await
+        self.prompt.write_one(move |transaction| peers::leave(transaction, &process)).await
     }
 
     fn is_running(&self) -> bool {

@@ -10,6 +10,7 @@ use crate::columns::Columns;
 use crate::rows::Stored;
 use crate::rows::stored::row;
 use crate::sql::{NOW, Row, ToValue, Transaction, Value, now, params};
+use crate::steps::{self, Base};
 use rerouter_base::id::GatewayId;
 
 /// The revision up to which a gateway has applied this log. A gateway that claims more than the log
@@ -95,7 +96,7 @@ row! { "gateways" =>
     }
 }
 
-/// Adds a row without a lease.
+/// Adds a row without a lease, if this build can work with the tables.
 pub(super) fn register(
     transaction: &Transaction<'_>,
     id: &GatewayId,
@@ -103,6 +104,7 @@ pub(super) fn register(
     lease: Duration,
     (serves_stale, applied, document): (bool, u64, &str),
 ) -> Result<()> {
+    steps::level(transaction, Base::Postgres)?;
     let insert = format!(
         "INSERT INTO gateways (id, instance, name, version, address, document, serves_stale,
            applied, renewals, fenced, registered_at, renewed_at, process, directory,
@@ -128,7 +130,8 @@ pub(super) fn register(
 
 /// Renews a lease. Returns the time of the database. `None` if the row is fenced or gone, or if
 /// this log lacks the change that was applied last, with its mark: it may be the log of another
-/// server. `if_all`: `None` also if this log has a later change.
+/// server; or if the tables are those of a later build now. `if_all`: `None` also if this log has
+/// a later change.
 pub(super) fn renew(
     transaction: &Transaction<'_>,
     id: &GatewayId,
@@ -142,10 +145,12 @@ pub(super) fn renew(
          WHERE id = ?1 AND fenced = 0 AND (?4 = '' OR
            EXISTS (SELECT 1 FROM changes WHERE rev = ?2 AND seq = 0 AND mark = ?4))
            AND (?6 = 0 OR ?2 = (SELECT rev FROM state))
+           AND NOT EXISTS (SELECT 1 FROM schema_steps WHERE compatible > ?7)
          RETURNING renewed_at"
     );
     let mark = mark.unwrap_or_default();
-    transaction.int(&renew, &params![id, applied, document, mark, clock_ahead, if_all])
+    let known = steps::KNOWN;
+    transaction.int(&renew, &params![id, applied, document, mark, clock_ahead, if_all, known])
 }
 
 /// Deletes the earlier rows of this process, which the lease of `id` replaces.

@@ -7,7 +7,7 @@ use super::*;
 use crate::changes::{Change, Committed, Reload};
 use crate::fixtures::key;
 use crate::postgres::servers::{Cluster as Server, run};
-use crate::{DataDir, Opening, Store, StoreUrl};
+use crate::{DataDir, HoldWrite, Opening, Since, Store, StoreUrl};
 use rerouter_base::id::{GatewayId, KeyId, UserId};
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -333,6 +333,46 @@ async fn a_gateway_is_taken_off_the_list_only_as_it_was_seen() {
     assert!(!store.forget_gateway(&before).await.unwrap(), "it came back");
     assert!(store.forget_gateway(&seen().await).await.unwrap());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_a_later_build_changed_give_no_lease() {
+    let url = Server::shared().database().await;
+    let _store = shared_store(&url).await;
+    let mut gateway = Stepped::new(&url, "a");
+    assert!(gateway.round().await);
+    run(&url, "INSERT INTO schema_steps VALUES (77, 5)").await;
+    assert!(gateway.round().await, "it can work with these");
+    run(&url, "INSERT INTO schema_steps VALUES (78, 78)").await;
+    assert!(!gateway.round().await && !gateway.authority.is_valid());
+    let why = gateway.follower.round().await.unwrap_err();
+    assert!(matches!(why, StoreError::OtherSchema { found: 78, .. }), "{why}");
+    assert!(!gateway.authority.is_valid());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_holds_nor_probes_wait_for_a_long_list() {
+    let url = Server::shared().database().await;
+    let store = joined(&url, "b").await;
+    store.open_holder(1).await.unwrap();
+    let long = store.read(|transaction| transaction.exists("SELECT pg_sleep(1.5)", &[]));
+    let holds = async {
+        // The list is under way.
+        while run(&url, SLEEPING).await != ["1"] {}
+        let key = ("key_1".to_owned(), 20_261_101);
+        let hold = HoldWrite { key, spent: 0, estimated: 0, held: 1, least: 0, budget: 9 };
+        assert!(store.write_holds(1, vec![hold]).await.unwrap().is_some());
+        assert!(store.spend_news(1, "", Since::default()).await.unwrap().is_holder);
+        assert!(store.healthy().await);
+        run(&url, SLEEPING).await
+    };
+    let (long, still) = tokio::join!(long, holds);
+    assert!(long.unwrap());
+    assert_eq!(still, ["1"]);
+}
+
+/// Whether the statement of a test that takes long is under way.
+const SLEEPING: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND state = 'active' AND query LIKE 'SELECT pg_sleep%'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_of_another_history_is_not_believed() {

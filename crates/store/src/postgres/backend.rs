@@ -29,7 +29,7 @@ pub(crate) fn open<T, E: From<StoreError>>(
 ) -> Result<(Database, T), E> {
     let mut session = Session::new(url, Patience { answer: DATABASE_MIGRATION, ..PATIENCE }, None)?;
     schema::prepare(&mut session)?;
-    session.patience = PATIENCE;
+    session.set_patience(PATIENCE)?;
     let unlocked = session.write(unlock)?;
     Ok((Database::of("store-shared", session)?, unlocked))
 }
@@ -55,8 +55,11 @@ pub(crate) fn look<T, E: From<StoreError>>(
     work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Option<T>, E> {
     let mut session = Session::new(url, PATIENCE, None)?;
-    session.read(|transaction| match steps::level(transaction, Base::Postgres)? {
-        0 => schema::can_make(transaction).map(|()| None).map_err(E::from),
-        _ => work(transaction).map(Some),
+    session.read(|transaction| {
+        schema::check_kind(transaction)?;
+        match steps::level(transaction, Base::Postgres)? {
+            0 => schema::can_make(transaction).map(|()| None).map_err(E::from),
+            _ => work(transaction).map(Some),
+        }
     })
 }

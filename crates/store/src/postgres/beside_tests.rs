@@ -46,12 +46,23 @@ fn hold(subject: &str, held: u64) -> HoldWrite {
 
 /// Runs `work` while another session is in a write that has run `locks`, which ends after it.
 async fn while_locked<T>(url: &str, locks: &'static str, work: impl Future<Output = T>) -> T {
+    while_open(url, "SELECT rev FROM state FOR UPDATE", locks, work).await
+}
+
+/// Runs `work` while another session is in a transaction that has run `first` and `locks`.
+async fn while_open<T>(
+    url: &str,
+    first: &'static str,
+    locks: &'static str,
+    work: impl Future<Output = T>,
+) -> T {
     let (locked, is_locked) = tokio::sync::oneshot::channel();
     let (end, ends) = mpsc::channel();
     let url = url.to_owned();
     let locker = tokio::spawn(async move {
         session(&url, move |session| {
-            session.write(|transaction: &Transaction<'_>| {
+            session.write_beside(|transaction: &Transaction<'_>| {
+                transaction.batch(first)?;
                 transaction.execute(locks, &[])?;
                 locked.send(()).unwrap();
                 // It is shorter than the time after which the server would end it.
@@ -81,7 +92,7 @@ async fn usage_holds_and_last_uses_wait_for_no_mutation() {
         store.note_used(vec![(row.id.clone(), at(7))]).await.unwrap();
         let held = store.write_holds(1, vec![hold("key_1", 60)]).await.unwrap().unwrap();
         assert_eq!(held[0].held, 60);
-        assert!(store.spend_news(1, -1, LATER).await.unwrap().is_holder);
+        assert!(store.spend_news(1, "", LATER).await.unwrap().is_holder);
         store.close_holder(1).await.unwrap();
     };
     let began = Instant::now();
@@ -161,25 +172,59 @@ async fn a_write_that_commits_late_is_news_though_a_later_one_was_read() {
         store.open_holder(holder).await.unwrap();
         store.write_holds(holder, vec![hold(&format!("key_{holder}"), 5)]).await.unwrap().unwrap();
     }
-    let first = store.spend_news(3, -1, LATER).await.unwrap();
+    let first = store.spend_news(3, "", LATER).await.unwrap();
     assert_eq!(first.changed.len(), 3, "its own too");
-    assert!(store.spend_news(3, first.rev, LATER).await.unwrap().changed.is_empty());
+    assert!(store.spend_news(3, &first.seen, LATER).await.unwrap().changed.is_empty());
     let between = async {
         store.write_holds(2, vec![hold("key_2", 6)]).await.unwrap().unwrap();
-        store.spend_news(3, first.rev, LATER).await.unwrap()
+        let news = store.spend_news(3, &first.seen, LATER).await.unwrap();
+        let next = store.spend_news(3, &news.seen, LATER).await.unwrap();
+        assert!(next.changed.is_empty(), "told once, however long others take: {next:?}");
+        news
     };
     let late = "UPDATE holds SET held = 7,
         rev = CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT) WHERE holder = 1";
     let news = while_locked(&url, late, between).await;
     assert_eq!(news.changed.len(), 1, "{news:?}");
-    let news = store.spend_news(3, news.rev, LATER).await.unwrap();
+    let news = store.spend_news(3, &news.seen, LATER).await.unwrap();
     assert!(news.changed.iter().any(|(key, sums)| key.0 == "key_1" && sums.held == 7), "{news:?}");
-    assert!(store.spend_news(3, news.rev, LATER).await.unwrap().changed.is_empty());
+    assert!(store.spend_news(3, &news.seen, LATER).await.unwrap().changed.is_empty());
     // Numbers of another database are larger than any here, and no news.
     servers::run(&url, "UPDATE spend SET rev = CAST(1 AS BIGINT) << 40").await;
-    assert!(store.spend_news(3, news.rev, LATER).await.unwrap().changed.is_empty());
-    let all = store.spend_news(3, 1 << 50, LATER).await.unwrap();
-    assert_eq!(all.rev, -1, "from the start, the next time");
+    assert!(store.spend_news(3, &news.seen, LATER).await.unwrap().changed.is_empty());
+    let far = "1099511627781:1099511627785:1099511627781";
+    let all = store.spend_news(3, far, LATER).await.unwrap();
+    assert_eq!(all.seen, "", "from the start, the next time");
+}
+
+/// How many sessions wait for a row.
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'";
+
+#[tokio::test]
+async fn what_a_process_held_that_dies_during_a_settlement_stays_lost() {
+    let url = Cluster::shared().database().await;
+    let store = PostgresBed::on(&url).await;
+    for holder in [1, 2] {
+        store.open_holder(holder).await.unwrap();
+        store.write_holds(holder, vec![hold("key_1", 20 * holder as u64)]).await.unwrap();
+    }
+    store.close_holder(1).await.unwrap();
+    let other = PostgresBed::on(&url).await;
+    let settle = async {
+        let settle = store.settle_lost(("key_1".into(), PERIOD), 5);
+        let die = async {
+            while servers::run(&url, WAITING).await != ["1"] {}
+            other.close_holder(2).await
+        };
+        tokio::join!(settle, die)
+    };
+    // The settlement has read what is lost, and waits for the budget.
+    let (settled, died) = while_open(&url, "", "UPDATE spend SET spent = spent", settle).await;
+    assert!(settled.unwrap());
+    died.unwrap();
+    let lost = other.lost_holds(9).await.unwrap();
+    assert_eq!(lost.iter().map(|lost| lost.held).collect::<Vec<_>>(), [40]);
 }
 
 /// Also prints how many rows a second: `benches/run fleet` asks for more rounds.

@@ -4,7 +4,6 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
@@ -20,13 +19,9 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// The first statements of a connection, which its owner does not share: the times that
-    /// statements may take are not set with each of them. Through a pooler, which `direct_url` is
-    /// there to avoid, they may stay on a connection that other sessions get.
-    pub(super) fn statements(&self, answer: Duration) -> String {
-        let (lock, statement) = (answer.as_millis() / 2, answer.as_millis() * 4 / 5);
-        let listen: String = self.wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect();
-        format!("SET lock_timeout = {lock}; SET statement_timeout = {statement}; {listen}")
+    /// The statements that begin to listen.
+    pub(super) fn statements(&self) -> String {
+        self.wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect()
     }
 
     pub(super) fn wake_all(&self) {

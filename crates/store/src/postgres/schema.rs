@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::session::{DATABASE_RETRY, Session, WRITE};
+use crate::columns::Columns;
 use crate::sql::{NOW, Transaction};
 use crate::steps::{self, Base};
 use crate::{Result, StoreError};
@@ -50,11 +51,33 @@ pub(super) fn prepare(session: &mut Session) -> Result<()> {
 /// The error code of a lock that was not acquired in time.
 const LOCK_TIMEOUT: &str = "(55P03)";
 
-/// Classes of errors that stay however long one waits: passwords, names, rights and locks.
-const FINAL: [&str; 4] = ["(28", "(3D", "(42", LOCK_TIMEOUT];
+/// Classes of errors that stay however long one waits: passwords, names, rights, what the database
+/// cannot do, and locks.
+const FINAL: [&str; 5] = ["(28", "(3D", "(42", "(0A", LOCK_TIMEOUT];
+
+/// Databases that speak the protocol of PostgreSQL, but lack LISTEN or advisory locks, by a part of
+/// their `version()`.
+const UNFIT: [(&str, &str); 3] =
+    [("CockroachDB", "CockroachDB"), ("-YB-", "YugabyteDB"), ("Redshift", "Amazon Redshift")];
+
+/// Refuses databases that are known to lack what gateways need.
+pub(super) fn check_kind(transaction: &Transaction<'_>) -> Result<()> {
+    let version = transaction.row("SELECT version()", &[], |row| Columns::new(row).get())?;
+    let version: String = version.unwrap_or_default();
+    match UNFIT.iter().find(|(part, _)| version.contains(part)) {
+        None => Ok(()),
+        Some((_, name)) => Err(StoreError::unavailable(format_args!(
+            "the store needs PostgreSQL: {name} lacks LISTEN or advisory locks (0A000)"
+        ))),
+    }
+}
 
 fn migrate(session: &mut Session) -> Result<()> {
-    if session.read(|transaction| steps::is_current(transaction, Base::Postgres))? {
+    let is_current = |transaction: &Transaction<'_>| {
+        check_kind(transaction)?;
+        steps::is_current(transaction, Base::Postgres)
+    };
+    if session.read(is_current)? {
         return Ok(());
     }
     session.transact(WRITE, session.patience.answer, LOCK, |transaction| {

@@ -69,6 +69,11 @@ impl Session {
         Ok(Session { runtime, url, patience, client: None, listening, failures: 0, due: None })
     }
 
+    pub(super) fn set_patience(&mut self, patience: Patience) -> Result<()> {
+        self.patience = patience;
+        self.client.as_ref().map_or(Ok(()), |client| self.simple(client, &self.limits()))
+    }
+
     /// Runs `work` in a transaction that writes, which commits if it succeeds. These transactions
     /// run one after the other for all gateways, because each first locks the row of the revision.
     /// Each sees what earlier ones wrote, none deadlocks, and their order is that of their commits.
@@ -178,11 +183,10 @@ impl Session {
                 // This task ends with the client, or with the connection; the client then reports
                 // the loss.
                 self.runtime.spawn(drive(wire, self.listening.clone()));
-                if let Some(listening) = &self.listening {
-                    self.simple(&client, &listening.statements(self.patience.answer))?;
-                    // Earlier notifications are lost.
-                    listening.wake_all();
-                }
+                let listen = self.listening.as_ref().map(Listening::statements).unwrap_or_default();
+                self.simple(&client, &(self.limits() + &listen))?;
+                // Earlier notifications are lost.
+                self.listening.iter().for_each(Listening::wake_all);
                 (self.failures, self.due) = (0, None);
                 Ok(client)
             }
@@ -191,6 +195,14 @@ impl Session {
                 Err(error)
             }
         }
+    }
+
+    /// The statements that limit the time of those without a transaction: of one whose answer
+    /// nobody waits for any more, PostgreSQL would not notice that. A pooler may give a connection
+    /// without these limits, or with those of another gateway.
+    fn limits(&self) -> String {
+        let answer = self.patience.answer.as_millis();
+        format!("SET lock_timeout = {}; SET statement_timeout = {};", answer / 2, answer * 4 / 5)
     }
 
     /// Sets when another try is due: twice as late after each failure, and jittered, so that

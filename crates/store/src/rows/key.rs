@@ -1,6 +1,7 @@
 //! The row of a key, and the types of its changes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -32,7 +33,7 @@ rerouter_base::words! {
 }
 
 /// Who did something.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Actor {
     /// `operator` is whoever started the process; rows of a start have no request and no address.
@@ -45,7 +46,7 @@ pub struct Actor {
     pub id: String,
 }
 
-pair! {
+pair! { Box<PreviousSecret>:
     /// The secret that a rotation replaced, valid for a grace period.
     #[derive(Clone, PartialEq, Eq)]
     pub struct PreviousSecret {
@@ -61,7 +62,7 @@ json_columns! { Actor, Pairs }
 #[derive(Clone)]
 pub struct NewSecret {
     /// The part of it that may be shown.
-    pub redacted: String,
+    pub redacted: Box<str>,
     pub digest: [u8; 32],
     /// The end of the grace period of the old secret, if it has one.
     pub grace_ends: Option<Timestamp>,
@@ -82,7 +83,7 @@ pub struct Seen {
 /// A change of a key's record. A field that is not set stays.
 #[derive(Clone, Debug, Default)]
 pub struct KeyChange {
-    pub name: Option<String>,
+    pub name: Option<Box<str>>,
     pub metadata: Option<BTreeMap<String, String>>,
     pub labels: Option<BTreeMap<String, String>>,
     /// The new limits. No descendant keeps wider limits.
@@ -102,20 +103,20 @@ row! { "keys" shows id, interface, owner, revoked_at =>
         /// Independent of the secret.
         pub id: KeyId,
         pub interface: Interface,
-        pub name: String,
+        pub name: Box<str>,
         /// The part of the secret that may be shown.
-        pub redacted: String,
+        pub redacted: Box<str>,
         /// HMAC-SHA-256 of the secret.
         pub digest: [u8; 32],
         /// The user whom it authenticates.
         pub owner: UserId,
-        pub created_by: Actor,
+        pub created_by: Arc<Actor>,
         /// The key that made it.
         pub parent: Option<KeyId>,
-        pub scopes: Vec<String>,
+        pub scopes: Arc<Vec<String>>,
         /// Read by conditions of routing rules. The label `capture` sets what is captured.
-        pub labels: BTreeMap<String, String>,
-        pub limits: Limits,
+        pub labels: Arc<BTreeMap<String, String>>,
+        pub limits: Arc<Limits>,
         pub status: KeyStatus,
         pub created_at: Timestamp,
         pub expires_at: Option<Timestamp>,
@@ -125,7 +126,7 @@ row! { "keys" shows id, interface, owner, revoked_at =>
         /// Counts the versions of the row, from 1. A change names the generation that it is based
         /// on.
         pub generation: u32,
-        pub previous: Option<PreviousSecret> = "previous_digest, previous_expires_at",
+        pub previous: Option<Box<PreviousSecret>> = "previous_digest, previous_expires_at",
         /// Whether an anonymous caller made it while the AGENT interface was open.
         pub made_open: bool,
         /// The user who made it.

@@ -70,9 +70,13 @@ macro_rules! row {
 }
 pub(crate) use row;
 
-/// Defines a struct of two columns. In an `Option`, both are NULL together.
+/// Defines a struct of two columns. In an `Option`, both are NULL together. The option has the
+/// struct itself, or what is named before it: `pair! { Box<Kind>: pub struct Kind { … } }`.
 macro_rules! pair {
-    ($(#[$meta:meta])* pub struct $kind:ident {
+    ($(#[$meta:meta])* pub struct $kind:ident $rest:tt) => {
+        $crate::rows::stored::pair! { $kind: $(#[$meta])* pub struct $kind $rest }
+    };
+    ($held:ty: $(#[$meta:meta])* pub struct $kind:ident {
         pub $one:ident: $of_one:ty,
         pub $two:ident: $of_two:ty,
     }) => {
@@ -151,11 +155,16 @@ pub(crate) fn insert<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Resul
     })
 }
 
-/// Replaces the row of the same id, which is the first column.
+/// Replaces the row of the same id, which is the first column. When the row was last used may have
+/// been noted since it was read, and stays.
 pub(crate) fn update<T: Stored>(transaction: &Transaction<'_>, row: &T) -> Result<()> {
     write(transaction, row, |columns| {
         let columns = columns.iter().zip(1..).skip(1);
-        let set: Vec<String> = columns.map(|(name, at)| format!("{name} = ?{at}")).collect();
+        let set = columns.map(|(name, at)| match *name {
+            "last_used_at" => format!("{name} = coalesce({name}, ?{at})"),
+            _ => format!("{name} = ?{at}"),
+        });
+        let set: Vec<String> = set.collect();
         format!("UPDATE {} SET {} WHERE id = ?1", T::TABLE, set.join(", "))
     })
 }

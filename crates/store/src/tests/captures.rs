@@ -35,7 +35,7 @@ pub(crate) fn segment(store: &Store, at: i64) -> SegmentRow {
     SegmentRow { number: number(store, at), newest_us, bytes: 4_000 }
 }
 
-fn location(store: &Store, segment: i64, at: u64) -> CaptureLocation {
+pub(crate) fn location(store: &Store, segment: i64, at: u64) -> CaptureLocation {
     let range = |offset| ByteRange { offset, length: 7 };
     let bodies = at.is_multiple_of(2).then(|| range(at * 20 + 10));
     let salt = (!at.is_multiple_of(3)).then_some([at as u8; 16]);

@@ -48,7 +48,7 @@ pub(crate) async fn a_rotation_keeps_the_secret_before_it_for_a_while(bed: &impl
         let [Change::Key(rotated)] = committed.changes.as_slice() else { panic!("{committed:?}") };
         KeyRow::clone(rotated)
     };
-    let previous = Some(PreviousSecret { digest: row.digest, expires_at: at(60) });
+    let previous = Some(PreviousSecret { digest: row.digest, expires_at: at(60) }.into());
     let expected = KeyRow {
         redacted: "rtr_new…".into(),
         digest: [9; 32],
@@ -257,18 +257,18 @@ pub(crate) async fn every_field_comes_back_as_it_was(bed: &impl Bed) {
     let parent = key(&UserId::admin(), &random);
     let full = KeyRow {
         name: text.into(),
-        redacted: String::new(),
-        created_by: Actor { kind: text.into(), id: text.into() },
+        redacted: Box::default(),
+        created_by: Actor { kind: text.into(), id: text.into() }.into(),
         parent: Some(parent.id.clone()),
-        scopes: vec![text.into(), String::new()],
-        labels: labels.clone(),
-        limits: Limits { rpm: Some(u64::MAX), tpm: Some(0), ..Limits::default() },
+        scopes: vec![text.into(), String::new()].into(),
+        labels: labels.clone().into(),
+        limits: Limits { rpm: Some(u64::MAX), tpm: Some(0), ..Limits::default() }.into(),
         status: KeyStatus::Inactive,
         created_at: Timestamp::UNIX_EPOCH,
         expires_at: Some(Timestamp::from_second(253_402_200_000).unwrap()),
         rotated_at: Some(Timestamp::from_microsecond(-1).unwrap()),
         generation: u32::MAX,
-        previous: Some(PreviousSecret { digest: [255; 32], expires_at: at(-9) }),
+        previous: Some(PreviousSecret { digest: [255; 32], expires_at: at(-9) }.into()),
         made_open: true,
         maker: Some(UserId::known("usr_maker")),
         last_used_at: Some(at(0)),

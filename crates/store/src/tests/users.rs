@@ -159,7 +159,7 @@ pub(crate) async fn a_deleted_user_leaves_ended_keys_without_names(bed: &impl Be
     let pairs = std::collections::BTreeMap::from([("of".to_owned(), "Ann".to_owned())]);
     let live = KeyRow {
         name: "Ann's".into(),
-        labels: pairs.clone(),
+        labels: pairs.clone().into(),
         metadata: pairs.into(),
         ..fixtures::key(&ann.id, &random)
     };

@@ -97,7 +97,7 @@ impl Wanted {
         let metadata = new.metadata.clone().unwrap_or_default();
         check_pairs("metadata", &metadata)?;
         let limits = limits::allowed(collection.interface, new.limits.clone().unwrap_or_default())?;
-        let limits = limits::narrow(limits, who.key().map(|key| &key.limits))?;
+        let limits = limits::narrow(limits, who.key().map(|key| &*key.limits))?;
         check_descent(app, who)?;
         Ok(Wanted {
             labels,
@@ -123,15 +123,15 @@ async fn make(
     let key = KeyRow {
         id: KeyId::new(now, &app.random),
         interface: collection.interface,
-        name,
-        redacted: token::redact(secret.expose()),
+        name: name.into(),
+        redacted: token::redact(secret.expose()).into(),
         digest: app.auth.digest(&secret),
-        scopes,
+        scopes: scopes.into(),
         owner,
-        created_by: who.actor(),
+        created_by: who.actor().into(),
         parent: who.key().map(|key| key.id.clone()),
-        labels,
-        limits,
+        labels: labels.into(),
+        limits: limits.into(),
         status: KeyStatus::Active,
         created_at: now,
         expires_at,
@@ -184,7 +184,7 @@ fn labels(
     asked: Option<&BTreeMap<String, String>>,
 ) -> Result<BTreeMap<String, String>> {
     let Some(asked) = asked else {
-        return Ok(who.key().map(|key| key.labels.clone()).unwrap_or_default());
+        return Ok(who.key().map(|key| (*key.labels).clone()).unwrap_or_default());
     };
     only_admin(who, "labels")?;
     check_labels(asked)?;

@@ -71,7 +71,7 @@ impl Wanted {
         let limits = row.map(|row| row.limits.clone()).unwrap_or_default();
         let limits = limits::merged(&limits, &patch.limits)?;
         let metadata = row.map(|row| row.metadata.to_map()).unwrap_or_default();
-        let labels = row.map(|row| row.labels.clone()).unwrap_or_default();
+        let labels = row.map(|row| (*row.labels).clone()).unwrap_or_default();
         Ok(Wanted {
             metadata: merged("metadata", metadata, &patch.metadata)?,
             labels: merged("labels", labels, &patch.labels)?,
@@ -141,12 +141,12 @@ impl PatchedKey<'_> {
             // Activating a key that was created without a credential vouches for it.
             vouched_at: (status == Some(KeyStatus::Active) && self.key.is_dormant())
                 .then_some(self.now),
-            name: patch.name.set().cloned(),
+            name: patch.name.set().map(|name| name.as_str().into()),
             metadata: wanted.metadata,
             labels: wanted.labels.map(|labels| self.labels(labels)).transpose()?,
             limits: wanted
                 .limits
-                .map(|limits| self.limits(limits, maker.map(|maker| &maker.limits)))
+                .map(|limits| self.limits(limits, maker.map(|maker| &*maker.limits)))
                 .transpose()?,
             status: status.map(|status| self.status(status)).transpose()?,
             expires_at: patch.expires_at.change().map_or(Ok(None), |asked| {
@@ -242,7 +242,7 @@ impl PatchedKey<'_> {
     fn labels(&self, asked: BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
         check_labels(&asked)?;
         let made = self.who.key().map(|own| own.labels.clone()).unwrap_or_default();
-        if self.who.is_admin() || asked == self.row().labels || asked == made {
+        if self.who.is_admin() || asked == *self.row().labels || asked == *made {
             return Ok(asked);
         }
         Err(Error::forbidden("Only an admin may set labels other than those of the creator.")

@@ -27,7 +27,7 @@ pub(crate) async fn rotate(call: Call<'_>, asked: Rotation) -> Result<Answer<Key
     }
     let secret = token::mint(collection.interface.key_prefix(), &app.random);
     let new = NewSecret {
-        redacted: token::redact(secret.expose()),
+        redacted: token::redact(secret.expose()).into(),
         digest: app.auth.digest(&secret),
         grace_ends: grace
             .map(|grace| now.checked_add(grace))

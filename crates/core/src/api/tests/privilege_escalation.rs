@@ -222,7 +222,7 @@ impl EscalationCase<'_> {
         self.made.push(KnownKey {
             id: row.id.to_string(),
             secret: text(&key["key"]).to_owned(),
-            scopes: row.scopes.clone(),
+            scopes: row.scopes.to_vec(),
             owner: row.owner.clone(),
             granter,
             by_admin: who.is_admin(),
@@ -354,7 +354,7 @@ impl EscalationCase<'_> {
         for key in &self.made {
             let row = self.row(&key.id).row().clone();
             assert_eq!(
-                (&row.owner, &row.scopes, row.interface),
+                (&row.owner, &*row.scopes, row.interface),
                 (&key.owner, &key.scopes, self.on.interface)
             );
             assert!(

@@ -162,7 +162,7 @@ impl AgentEscalationCase {
         self.made.push(KnownAgentKey {
             id: row.id.to_string(),
             secret: text(&key["key"]).to_owned(),
-            scopes: row.scopes,
+            scopes: row.scopes.to_vec(),
             parent: row.parent.map(|id| id.to_string()),
             strangers: !self.enforced,
         });
@@ -303,7 +303,7 @@ impl AgentEscalationCase {
                 (UserId::tenant(), AGENT.interface, 0)
             );
             assert_eq!(
-                (&row.scopes, row.parent.as_ref().map(|id| id.to_string())),
+                (&*row.scopes, row.parent.as_ref().map(|id| id.to_string())),
                 (&key.scopes, key.parent.clone())
             );
             assert!(
