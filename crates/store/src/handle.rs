@@ -184,7 +184,7 @@ impl Store {
                 let _checking = permit;
                 transaction.revision()
             };
-            self.prompt().try_out(check).await
+            self.databases.accounts.try_out(check).await
         };
         let checked = tokio::time::timeout(HEALTH_TIMEOUT, check);
         !self.faults.broken() && matches!(checked.await, Ok(Ok(_)))
@@ -238,15 +238,19 @@ impl Store {
         self.faults.answer_write().map(|()| done)
     }
 
-    /// The connection for what requests and probes wait for. Where gateways share the store, it is
-    /// that of the lease: the other one may be busy for seconds, as with a long list.
-    fn prompt(&self) -> &Backend {
+    /// The connection for what requests wait for. Where gateways share the store, it is that of the
+    /// lease: the other one may be busy for seconds, as with a long list.
+    pub(super) fn prompt(&self) -> &Backend {
         self.databases.cluster.get().map_or(&self.databases.accounts, Cluster::prompt)
     }
 
-    /// As [`Store::write`], for a short write that waits for no mutation.
-    pub(super) async fn write_beside<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        let done = self.prompt().write_beside(self.faults.clone().writing(work)).await?;
+    /// As [`Store::write`], on this connection, for a write that waits for no mutation.
+    pub(super) async fn write_beside<T: Send + 'static>(
+        &self,
+        connection: &Backend,
+        work: impl Work<T>,
+    ) -> Result<T> {
+        let done = connection.write_beside(self.faults.clone().writing(work)).await?;
         self.faults.answer_write().map(|()| done)
     }
 

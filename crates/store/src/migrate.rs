@@ -67,10 +67,7 @@ fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>
         all.push(CopiedTable { name, rows: source.0, digest: source.1 });
     }
     to.execute("SET CONSTRAINTS ALL IMMEDIATE", &[])?;
-    for counter in ["rev", "spend_rev"] {
-        let last = from.int(&format!("SELECT {counter} FROM state"), &[])?.unwrap_or(0);
-        to.execute(&format!("UPDATE state SET {counter} = ?1"), &params![last])?;
-    }
+    to.execute("UPDATE state SET rev = ?1", &params![from.revision()?])?;
     // The numbers of rows continue after the last number that was ever used.
     for name in ["audit", "node_events"] {
         let largest = format!("SELECT coalesce(max(seq), 0) FROM {name}");

@@ -37,6 +37,9 @@ section! {
 
 impl StoreSettings {
     fn is_checked(&mut self, section: &mut Section<'_>, faults: &mut Diagnostics<'_>) {
+        if let (StoreUrl::Postgres(url), Some(_)) = (&mut self.url, &self.direct_url) {
+            url.is_pooled = true;
+        }
         if let (StoreUrl::Postgres(url), Some(field)) = (&self.url, section.take("url"))
             && url.is_exposed()
         {

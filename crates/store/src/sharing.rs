@@ -126,14 +126,14 @@ impl Store {
         }
     }
 
-    /// Writes a table that only gateways which share the store have, and waits for no mutation.
+    /// Writes a few rows of a table that only gateways which share the store have.
     pub(super) async fn write_shared<T: Send + 'static>(
         &self,
         otherwise: T,
         work: impl Work<T>,
     ) -> Result<T> {
         match self.is_shared() {
-            true => self.databases.accounts.write_beside(work).await,
+            true => self.prompt().write_beside(work).await,
             false => Ok(otherwise),
         }
     }

@@ -96,7 +96,7 @@ impl Store {
     pub async fn open_holder(&self, holder: i64) -> Result<()> {
         let is_alone = !self.is_shared() && !self.has_predecessor();
         let (process, name) = self.gateway_names();
-        self.write_beside(move |transaction| {
+        self.write_beside(&self.databases.accounts, move |transaction| {
             let add = "INSERT INTO holders (holder, process, name) VALUES (?1, ?2, ?3)
                        ON CONFLICT (holder) DO NOTHING";
             transaction.execute(add, &params![holder, process, name])?;
@@ -112,7 +112,7 @@ impl Store {
 
     /// Ends a process: adds what it spent to the sums of all. What it still holds is lost.
     pub async fn close_holder(&self, holder: i64) -> Result<()> {
-        self.write_beside(move |transaction| {
+        self.write_beside(&self.databases.accounts, move |transaction| {
             // First the row of the process: none of its writes is under way then, or will come.
             transaction.execute("DELETE FROM holders WHERE holder = ?1", &params![holder])?;
             let rev = next_rev(transaction)?;
@@ -139,13 +139,16 @@ impl Store {
         holder: i64,
         holds: Vec<HoldWrite>,
     ) -> Result<Option<Vec<Hold>>> {
-        self.write_beside(move |transaction| write_holds(transaction, holder, &holds)).await
+        let write = move |transaction: &Transaction<'_>| write_holds(transaction, holder, &holds);
+        self.write_beside(self.prompt(), write).await
     }
 
     /// What writes changed that were not `seen`, in the periods that count.
     pub async fn spend_news(&self, holder: i64, seen: &str, since: Since) -> Result<SpendNews> {
         let seen = seen.to_owned();
-        self.read_one(move |transaction| news(transaction, holder, &seen, since)).await
+        let is_all = seen.is_empty();
+        let read = move |transaction: &Transaction<'_>| news(transaction, holder, &seen, since);
+        if is_all { self.read_after_writes(read).await } else { self.read_one(read).await }
     }
 
     /// Up to `limit` holds of dead processes, the latest first.
@@ -220,9 +223,11 @@ impl Store {
         old: &str,
         values: Vec<i64>,
     ) -> Result<()> {
+        // All gateways do it, and need not wait for each other.
+        let lock = if self.is_shared() { "FOR UPDATE SKIP LOCKED" } else { "" };
         let trim = format!(
             "DELETE FROM {table}
-             WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {old} LIMIT {TRIMMED})"
+             WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {old} LIMIT {TRIMMED} {lock})"
         );
         loop {
             let (trim, values) = (trim.clone(), values.clone());

@@ -182,7 +182,7 @@ impl LogFollower {
         self.registration = None;
         log::warn!(
             "this gateway lost its lease: it was too slow for a change on another one, or the \
-             database has another history. It registers anew"
+             database has another history, or tables of a later build. It registers anew"
         );
         Ok(false)
     }
@@ -237,7 +237,11 @@ impl LogFollower {
             let state = (serves_stale, applied, &*document);
             peers::register(transaction, &new, &identity, lease, state)
         });
-        register.await?;
+        let registered = register.await;
+        if let Err(StoreError::OtherSchema { .. }) = registered {
+            self.shared.authority.refuse();
+        }
+        registered?;
         self.registration = Some(LiveRegistration { id, is_renewed: false });
         Ok(())
     }

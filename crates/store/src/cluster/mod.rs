@@ -124,7 +124,7 @@ impl Cluster {
         let acknowledger = Acknowledger::new(Arc::clone(&shared), database.clone(), changes);
         let (stopping, _) = watch::channel(false);
         let thread = Mutex::new(Some(run(follower, acknowledger, &stopping)?));
-        let prompt = Backend::Postgres(database);
+        let prompt = Backend::Postgres(database.behind());
         Ok(Cluster { shared, asked, prompt, stopping, thread })
     }
 

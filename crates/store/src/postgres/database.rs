@@ -1,5 +1,6 @@
-//! A connection on a thread of its own. Clones share it. Writes of a few rows, which a call or a
-//! request waits for, pass reads and rows of usage and captures that wait.
+//! A connection on a thread of its own. Clones share it. Mutations, for which calls wait, pass
+//! reads and rows of usage and captures that wait. On the connection of the lease, what the lease
+//! needs passes all else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +13,19 @@ use crate::sql::Work;
 use crate::worker::Worker;
 
 #[derive(Clone)]
-pub(crate) struct Database(Arc<Worker<Session>>);
+pub(crate) struct Database {
+    worker: Arc<Worker<Session>>,
+    /// Whether its short statements pass those of other clones.
+    is_first: bool,
+}
 
 impl Database {
     pub(super) fn of(name: &str, session: Session) -> Result<Self> {
-        Ok(Database(Worker::start(name, session)?.into()))
+        Ok(Database { worker: Worker::start(name, session)?.into(), is_first: false })
     }
 
     /// Connects with the first transaction, and hears notifications. `patience` is the longest wait
-    /// for an answer.
+    /// for an answer. Its short statements pass those of [`Database::behind`].
     pub(crate) fn listening(
         name: &str,
         url: &PostgresUrl,
@@ -28,12 +33,18 @@ impl Database {
         listening: Listening,
     ) -> Result<Self> {
         let patience = Patience { answer: patience, retry: patience / 2 };
-        Database::of(name, Session::new(url, patience, Some(listening))?)
+        let database = Database::of(name, Session::new(url, patience, Some(listening))?)?;
+        Ok(Database { is_first: true, ..database })
+    }
+
+    /// This connection, for statements that come after those of others.
+    pub(crate) fn behind(&self) -> Self {
+        Database { is_first: false, ..self.clone() }
     }
 
     /// Reads a consistent snapshot in one transaction.
     pub(crate) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        self.0.run(move |session| session.read(work)).await
+        self.worker.run(move |session| session.read(work)).await
     }
 
     /// Writes in a transaction of the order of revisions. `after` runs on what is committed.
@@ -42,12 +53,12 @@ impl Database {
         work: impl Work<T>,
         after: impl FnOnce(T) -> U + Send + 'static,
     ) -> Result<U> {
-        self.0.queue(true, move |session| session.write(work).map(after)).await
+        self.worker.queue(true, move |session| session.write(work).map(after)).await
     }
 
     /// Writes in a transaction that does not wait for mutations.
     pub(crate) async fn write_beside<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        self.0.queue(true, move |session| session.write_beside(work)).await
+        self.worker.queue(self.is_first, move |session| session.write_beside(work)).await
     }
 
     /// As [`Database::write_beside`], in its turn, after other statements in the same round trip.
@@ -56,13 +67,13 @@ impl Database {
         first: String,
         work: impl Work<T>,
     ) -> Result<T> {
-        self.0
+        self.worker
             .run(move |session| session.transact(WRITE, session.patience.answer, &first, work))
             .await
     }
 
     /// See [`Session::one`].
     pub(crate) async fn one<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
-        self.0.run(move |session| session.one(work)).await
+        self.worker.queue(self.is_first, move |session| session.one(work)).await
     }
 }

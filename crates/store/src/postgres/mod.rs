@@ -21,6 +21,8 @@ pub use url::{PostgresUrl, StoreUrlError};
 #[cfg(test)]
 mod beside_tests;
 #[cfg(test)]
+mod server_tests;
+#[cfg(test)]
 #[path = "../../../../tests/support/postgres.rs"]
 #[allow(dead_code, unreachable_pub)] // Other tests use the rest.
 pub(crate) mod servers;

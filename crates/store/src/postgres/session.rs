@@ -197,10 +197,12 @@ impl Session {
         }
     }
 
-    /// The statements that limit the time of those without a transaction: of one whose answer
-    /// nobody waits for any more, PostgreSQL would not notice that. A pooler may give a connection
-    /// without these limits, or with those of another gateway.
+    /// The statements that limit the time of those without a transaction: PostgreSQL would not
+    /// notice that nobody waits for an answer any more.
     fn limits(&self) -> String {
+        if self.url.is_pooled {
+            return String::new();
+        }
         let answer = self.patience.answer.as_millis();
         format!("SET lock_timeout = {}; SET statement_timeout = {};", answer / 2, answer * 4 / 5)
     }

@@ -11,7 +11,6 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::database::Database;
-use super::schema::DATABASE_JOIN;
 use super::servers::{self, Cluster};
 use super::session::{Patience, Session};
 use super::url::PostgresUrl;
@@ -87,7 +86,7 @@ mod promises {
     super::suite!(crate::postgres::tests::PostgresBed);
 }
 
-const PATIENCE: Patience =
+pub(super) const PATIENCE: Patience =
     Patience { answer: Duration::from_secs(2), retry: Duration::from_millis(100) };
 
 /// Runs `work` on a session with a database, on a thread that may block.
@@ -98,40 +97,6 @@ pub(super) async fn session<T: Send + 'static>(
     let target = PostgresUrl::parse(url).unwrap();
     let run = move || work(&mut Session::new(&target, PATIENCE, None).unwrap());
     tokio::task::spawn_blocking(run).await.unwrap()
-}
-
-#[tokio::test]
-async fn databases_that_only_speak_like_postgresql_are_refused_by_name() {
-    let bed = PostgresBed::new().await;
-    // A server that tells another name of itself.
-    for statement in [
-        "CREATE FUNCTION public.version() RETURNS text LANGUAGE sql
-           AS $$ SELECT 'PostgreSQL 15.2-YB-2.25.0.0-b0 on x86_64' $$",
-        "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || quote_ident(current_database())
-           || ' SET search_path = public, pg_catalog'; END $$",
-    ] {
-        bed.batch(statement).await;
-    }
-    let began = Instant::now();
-    for refused in [
-        bed.unlock(|_| Ok((SecretBytes::new([5; 32]), ()))).await.map(|_| ()),
-        bed.check_takeover().await.map(|_| ()),
-    ] {
-        let why = refused.unwrap_err().to_string();
-        assert!(why.contains("needs PostgreSQL: YugabyteDB lacks LISTEN"), "{why}");
-    }
-    assert!(began.elapsed() < DATABASE_JOIN, "nobody waits for it");
-}
-
-#[tokio::test]
-async fn the_server_ends_a_statement_for_which_nobody_waits_any_more() {
-    let url = servers::Cluster::shared().database().await;
-    let why = session(&url, |session| {
-        session.patience.answer = Duration::from_secs(1);
-        session.one(|transaction| transaction.exists("SELECT pg_sleep(60)", &[])).unwrap_err()
-    })
-    .await;
-    assert!(why.to_string().contains("statement timeout"), "{why}");
 }
 
 fn one(transaction: &Transaction<'_>) -> Result<Option<i64>> {
@@ -430,7 +395,7 @@ async fn a_lost_connection_is_made_again_without_an_error() {
     let random = Random::seeded(3);
     store.create_user(user("a@b.c", &random)).await.unwrap();
     assert_eq!(store.audit(Default::default(), 1, None).await.unwrap(), Some(vec![]));
-    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    let others = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()";
     assert_eq!(servers::run(&bed.url, others).await.len(), 1, "one connection");
     store.create_user(user("d@e.f", &random)).await.unwrap();

@@ -39,6 +39,8 @@ pub struct PostgresUrl {
     pub(super) config: Box<Config>,
     pub(super) tls: MakeRustlsConnect,
     verification: Verification,
+    /// Whether a transaction pooler is behind it: a setting of a session would reach others.
+    pub(crate) is_pooled: bool,
 }
 
 /// Why a URL cannot be used.
@@ -87,7 +89,7 @@ impl PostgresUrl {
         }
         let tls = tls::connector(verification, ours.authorities.as_deref());
         let tls = tls.map_err(StoreUrlError::Machine)?;
-        Ok(PostgresUrl { config: config.into(), tls, verification })
+        Ok(PostgresUrl { config: config.into(), tls, verification, is_pooled: false })
     }
 
     /// Number of servers to try, one after the other. The driver could try them itself, but waits
