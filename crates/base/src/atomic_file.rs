@@ -7,6 +7,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// Turns the error for a file that does not exist into a success.
+pub fn allow_absent(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 /// New content of a file, which is kept in a draft beside it until [`Replacement::commit`].
 /// Dropping a replacement removes its draft.
 #[derive(Debug)]
@@ -26,10 +34,7 @@ impl Replacement {
         draft_name.push(format!(".{}.part", std::process::id()));
         let draft = destination.with_file_name(draft_name);
         // A killed process with this id may have left a draft.
-        match std::fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        allow_absent(std::fs::remove_file(&draft))?;
         let file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
         // The umask may have removed the owner's rights.
         file.set_permissions(PermissionsExt::from_mode(0o600))?;

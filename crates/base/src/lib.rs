@@ -12,6 +12,7 @@ pub mod body_memory;
 pub mod bounds;
 #[warn(missing_docs)]
 pub mod clock;
+pub mod count_guard;
 pub mod error;
 pub mod id;
 pub mod interface;

@@ -19,6 +19,7 @@ use rerouter_access::nodes::Nodes;
 use rerouter_base::body_memory::BodyMemory;
 use rerouter_base::bounds;
 use rerouter_base::clock::Clock;
+use rerouter_base::count_guard::CountGuard;
 use rerouter_base::error::Error;
 use rerouter_base::id::{Random, RequestId};
 use rerouter_base::log::AccessLog;
@@ -176,22 +177,6 @@ pub struct AppParts {
     pub variables: Variables,
 }
 
-/// Counts a request or a connection until it is dropped. A drain waits until the count is zero.
-pub struct CountGuard(Arc<AtomicUsize>);
-
-impl CountGuard {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        CountGuard(count.clone())
-    }
-}
-
-impl Drop for CountGuard {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 impl App {
     /// Creates the state of a gateway.
     pub fn new(parts: AppParts) -> Self {
@@ -308,7 +293,7 @@ impl App {
         self.refused.load_full()
     }
 
-    /// Counts a request under way.
+    /// Counts a request under way. A drain waits until the count is zero.
     pub fn begin_request(&self) -> CountGuard {
         CountGuard::new(&self.under_way)
     }

@@ -94,20 +94,16 @@ impl ConnectionGate {
     /// Counts a connection or an HTTP/2 stream that a limit refused, and logs a warning.
     fn tell_refused(&self, full: ConnectionRefusal, peer: Option<IpAddr>) {
         self.app.metrics.connection_refused(full.as_str());
-        match full {
-            ConnectionRefusal::All => self.at_limit.tell(|count| {
-                let (limit, peer) = (self.limit, name(peer));
-                warn!("connection limit reached ({limit}): {count} refused, the last from {peer}");
-            }),
-            ConnectionRefusal::Address => self.at_address_limit.tell(|count| {
-                let limit = "limits.connections_per_address";
-                let peer = name(peer);
-                warn!(
-                    "connection limit of one address reached ({limit}): {count} refused, \
-                     the last from {peer}"
-                );
-            }),
-        }
+        let (throttle, of, limit) = match full {
+            ConnectionRefusal::All => (&self.at_limit, "", self.limit),
+            ConnectionRefusal::Address => {
+                (&self.at_address_limit, " of one address", "limits.connections_per_address")
+            }
+        };
+        throttle.tell(|count| {
+            let last = name(peer);
+            warn!("connection limit{of} reached ({limit}): {count} refused, the last from {last}");
+        });
     }
 
     /// The deadline for the first request head of a connection.

@@ -25,9 +25,11 @@ const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 
 /// A request that may be answered.
 pub(super) struct Admission {
-    route: &'static Route,
-    params: PathParams,
-    principal: Principal,
+    /// The route that answers.
+    pub(super) route: &'static Route,
+    /// The variable segments of the path.
+    pub(super) params: PathParams,
+    pub(super) principal: Principal,
 }
 
 impl Admission {
@@ -87,20 +89,6 @@ impl Admission {
         }
         api::may_call(route, &principal)?;
         Ok(Admission { route, params, principal })
-    }
-
-    /// The route that answers.
-    pub(super) fn route(&self) -> &'static Route {
-        self.route
-    }
-
-    /// The variable segments of the path.
-    pub(super) fn params(&self) -> &PathParams {
-        &self.params
-    }
-
-    pub(super) fn principal(&self) -> &Principal {
-        &self.principal
     }
 
     /// The request as the handlers in `api/` take it.

@@ -57,10 +57,12 @@ pub(super) struct WholeTranslation {
     status: u16,
     /// The provider's bytes so far.
     body: BytesMut,
-    usage: Option<Usage>,
+    /// The usage that the provider reported.
+    pub(super) usage: Option<Usage>,
     dropped: Option<HeaderValue>,
-    /// The error status of an answer that came with a status of success.
-    failed_as: Option<u16>,
+    /// The error status of an answer that holds an error, or cannot be read, although its status is
+    /// a success.
+    pub(super) failed_as: Option<u16>,
 }
 
 impl AnswerTranslation {
@@ -145,16 +147,5 @@ impl WholeTranslation {
     /// Number of the provider's bytes that are kept.
     pub(super) fn held(&self) -> usize {
         self.body.len()
-    }
-
-    /// The usage that the provider reported.
-    pub(super) fn usage(&self) -> Option<Usage> {
-        self.usage.clone()
-    }
-
-    /// The error status of an answer that holds an error, or cannot be read, although its status is
-    /// a success.
-    pub(super) fn failed_as(&self) -> Option<u16> {
-        self.failed_as
     }
 }

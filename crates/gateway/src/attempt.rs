@@ -11,7 +11,6 @@ use super::failure::{
     AttemptFailure, BAD_STATUS, CUT, IN_BAND, NO_FIRST_CONTENT, OVER_TIME, TOO_LARGE,
 };
 use super::peers::Peers;
-use super::resolver::ResolveError;
 use rerouter_store::PanicPoint;
 
 /// Begins the next attempt: takes the permit of its target and returns the address to connect to.
@@ -26,19 +25,20 @@ pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<Http
         return Err(over);
     }
     if let Err(barred) = call.admit(&target) {
-        let mut error = Error::explain(ErrorType::ConnectError, "no permit").into_up();
-        error.set_retry(call.attempt_failed(barred, false));
-        return Err(error);
+        return Err(unconnected(call, "no permit", barred));
     }
     call.app.store.faults().pass(PanicPoint::Attempt);
     let peer = peers.peer(&target.provider).await;
-    peer.map_err(|why| unresolved(call, &target.provider.name, &why))
+    peer.map_err(|why| {
+        warn!("provider {}: no address to connect to: {why}", target.provider.name);
+        unconnected(call, "no address", AttemptFailure::Connect)
+    })
 }
 
-fn unresolved(call: &InferenceCall, provider: &str, why: &ResolveError) -> Box<Error> {
-    warn!("provider {provider}: no address to connect to: {why}");
-    let mut error = Error::explain(ErrorType::ConnectError, "no address").into_up();
-    error.set_retry(call.attempt_failed(AttemptFailure::Connect, false));
+/// The error of an attempt that ends before it has a connection.
+fn unconnected(call: &InferenceCall, why: &'static str, failure: AttemptFailure) -> Box<Error> {
+    let mut error = Error::explain(ErrorType::ConnectError, why).into_up();
+    error.set_retry(call.attempt_failed(failure, false));
     error
 }
 

@@ -15,6 +15,7 @@ use pingora::{Error, ErrorType};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::ProxyHooks;
 use super::attempt_guard::log_change;
 use super::peers::Peers;
 use super::provider_headers::written;
@@ -54,7 +55,9 @@ enum ProviderHealth {
 }
 
 impl BackgroundWork {
-    pub(super) fn new(app: Arc<App>, peers: Arc<Peers>) -> Self {
+    /// The work of these hooks. It shares the address cache with calls.
+    pub(crate) fn of(hooks: &ProxyHooks) -> Self {
+        let (app, peers) = (hooks.app.clone(), hooks.peers.clone());
         BackgroundWork { app, peers, connector: Arc::new(Connector::new(None)) }
     }
 

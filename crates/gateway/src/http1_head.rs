@@ -80,14 +80,12 @@ async fn first_bytes(stream: &mut Stream) -> Option<BytesMut> {
 }
 
 async fn read_rest(mut stream: Stream, mut bytes: BytesMut, deadline: Instant) -> HeadRead {
-    let whole = match timeout_at(deadline, complete(&mut stream, &mut bytes)).await {
-        Ok(Ok(Some(whole))) => whole,
-        Ok(Ok(None)) => return HeadRead::Closed,
-        Ok(Err(error)) => {
-            return HeadRead::Malformed(Box::new(ServerSession::new_http1(stream)), bytes, error);
-        }
-        Err(_) => {
-            let error = Error::new(Kind::Timeout, "The request head did not arrive in time.");
+    let late = |_| Error::new(Kind::Timeout, "The request head did not arrive in time.");
+    let read = timeout_at(deadline, complete(&mut stream, &mut bytes)).await.map_err(late);
+    let whole = match read.flatten() {
+        Ok(Some(whole)) => whole,
+        Ok(None) => return HeadRead::Closed,
+        Err(error) => {
             return HeadRead::Malformed(Box::new(ServerSession::new_http1(stream)), bytes, error);
         }
     };

@@ -167,7 +167,7 @@ pub(super) async fn read_body(
             if !held.set(chunk.len()) {
                 return Err(Held::full());
             }
-            return finish(session, chunk).await;
+            return next_chunk(session).await.map(|_| chunk);
         }
         make_room(&mut body, &chunk, arriving.announced, held)?;
         body.extend_from_slice(&chunk);
@@ -231,12 +231,7 @@ impl Arriving {
 
     /// The next bytes, or `None` at the end.
     async fn next(&mut self, session: &mut ServerSession) -> Result<Option<Bytes>> {
-        let chunk = match timeout(BODY_SILENCE, session.read_request_body()).await {
-            Ok(Ok(Some(chunk))) => chunk,
-            Ok(Ok(None)) => return Ok(None),
-            Ok(Err(error)) => return Err(broken(&error)),
-            Err(_) => return Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
-        };
+        let Some(chunk) = next_chunk(session).await? else { return Ok(None) };
         self.came += chunk.len();
         if self.came > self.limit {
             return Err(too_large(self.limit));
@@ -252,12 +247,11 @@ impl Arriving {
     }
 }
 
-async fn finish(session: &mut ServerSession, body: Bytes) -> Result<Bytes> {
-    match timeout(BODY_SILENCE, session.read_request_body()).await {
-        Ok(Ok(_)) => Ok(body),
-        Ok(Err(error)) => Err(broken(&error)),
-        Err(_) => Err(Error::new(Kind::Timeout, "The body stopped arriving.")),
-    }
+/// The next bytes of a body, or `None` at its end.
+async fn next_chunk(session: &mut ServerSession) -> Result<Option<Bytes>> {
+    let late = |_| Error::new(Kind::Timeout, "The body stopped arriving.");
+    let chunk = timeout(BODY_SILENCE, session.read_request_body()).await.map_err(late)?;
+    chunk.map_err(|error| broken(&error))
 }
 
 /// Reads and drops the rest of a body, within [`DRAIN_BYTES`] and [`DRAIN_TIME`]. Returns whether

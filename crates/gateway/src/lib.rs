@@ -104,11 +104,6 @@ impl ProxyHooks {
         let peers = Arc::new(Peers::new(&app));
         ProxyHooks { app, peers }
     }
-
-    /// The background work on providers. It shares the address cache with calls.
-    pub(crate) fn background_work(&self) -> BackgroundWork {
-        BackgroundWork::new(self.app.clone(), self.peers.clone())
-    }
 }
 
 /// The context that Pingora passes from hook to hook of one call.

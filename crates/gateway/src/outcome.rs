@@ -192,7 +192,7 @@ impl Outcome {
             return Some(self.relay.tally().usage_or_estimate(prompt_tokens));
         }
         if let Some(translated) = self.relay.filter.whole() {
-            return translated.usage();
+            return translated.usage.clone();
         }
         if self.is_truncated() {
             return dialect.read_usage_at_end(&self.relay.ending);

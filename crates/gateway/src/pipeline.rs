@@ -113,7 +113,7 @@ impl Pipeline {
             }
         }
         self.app.store.faults().pass(PanicPoint::Entry);
-        match admitted.route().responder {
+        match admitted.route.responder {
             Responder::Inference(endpoint) => {
                 // Boxed, because the futures around this one are moved several times.
                 Box::pin(self.inference(holder, exchange, endpoint, &admitted, shutdown)).await
@@ -142,7 +142,7 @@ impl Pipeline {
         self.app.catch_up().await?;
         let admitted = Admission::check(&self.app, exchange, session);
         if let Some((node, signed)) = exchange.signed.take() {
-            let route = admitted.as_ref().map_or("", |admission| admission.route().path);
+            let route = admitted.as_ref().map_or("", |admission| admission.route.path);
             Box::pin(NodeSignatures { app: &self.app }.spend(node, &signed, route)).await?;
         }
         admitted
@@ -183,7 +183,7 @@ impl Pipeline {
     ) -> Result<StageAnswer, RequestRefusal> {
         let (app, kind) = (&self.app, BodyRules::Management(takes));
         let Received { body, held, .. } =
-            self.receive(session, exchange, admitted.principal(), kind).await?;
+            self.receive(session, exchange, &admitted.principal, kind).await?;
         let principal = admitted.recheck(app, exchange, session).await?;
         if let Principal::Node { signed, .. } = &*principal
             && !signed.covers(&body)
@@ -224,8 +224,8 @@ impl Pipeline {
             return Ok(StageAnswer::Written(RequestEnd::GONE));
         };
         let kind = BodyRules::Inference(endpoint);
-        let mut received = self.receive(session, exchange, admitted.principal(), kind).await?;
-        let who = (endpoint, admitted.principal());
+        let mut received = self.receive(session, exchange, &admitted.principal, kind).await?;
+        let who = (endpoint, &admitted.principal);
         let headers = session.req_header().headers.clone();
         exchange.trace = app.telemetry.begin(&headers, &app.random);
         let mut prompt = self.read_prompt(headers, exchange, who, &mut received).await?;
@@ -258,7 +258,7 @@ impl Pipeline {
             Err(error) => return Ok(StageAnswer::Whole(record.refused(app, exchange, &error))),
         };
         shadow::send((app, &self.proxy), &live, (principal, &prompt), &record, shutdown);
-        let request = SentRequest::of_prompt(prompt, record.request_headers(), &permit);
+        let request = SentRequest::of_prompt(prompt, &record.request_headers, &permit);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Relay);
         call.progress().slot = permit.take_slot();
         permit.mark_sent();
@@ -284,7 +284,7 @@ impl Pipeline {
         admitted: &Admission,
         shutdown: &ShutdownWatch,
     ) -> Result<StageAnswer, RequestRefusal> {
-        self.receive(session, exchange, admitted.principal(), BodyRules::Ignored).await?;
+        self.receive(session, exchange, &admitted.principal, BodyRules::Ignored).await?;
         let principal = admitted.recheck(&self.app, exchange, session).await?;
         let asked = RerouteRequest::read(session, exchange, admitted)?;
         let headers = &session.req_header().headers;
@@ -374,7 +374,7 @@ impl Pipeline {
             Ok(decided) => decided,
             Err(error) => return Ok(record.refused(app, exchange, &error)),
         };
-        let request = SentRequest::of_prompt(prompt, record.request_headers(), &permit);
+        let request = SentRequest::of_prompt(prompt, &record.request_headers, &permit);
         let call = self.call(exchange, (live, decision), &record, request, Mode::Collect);
         permit.mark_sent();
         let (record, permit) = (Some(record), Some(permit));
@@ -484,7 +484,7 @@ impl Pipeline {
         let mut call = InferenceCall::new(&self.app, exchange.id.clone(), plan, request, mode);
         call.rates = exchange.rates.clone();
         call.captured = record.is_captured();
-        call.traced(record.trace());
+        call.traced(record.trace.as_ref());
         call.prompt_tokens = record.prompt_tokens();
         Arc::new(call)
     }

@@ -29,14 +29,14 @@ use rerouter_routing::{Decision, Inputs};
 /// The record of one call.
 pub(super) struct Record {
     head: Box<Head>,
-    request_headers: HeaderMap,
+    pub(super) request_headers: HeaderMap,
     request: Bytes,
     account: CallAccount,
     began: Instant,
     /// The announced capture; `None` if nothing is captured.
     coming: Option<PendingCapture>,
-    /// `None` if no traces are exported.
-    trace: Option<Arc<TraceContext>>,
+    /// The trace of the call; `None` if no traces are exported.
+    pub(super) trace: Option<Arc<TraceContext>>,
 }
 
 impl Record {
@@ -131,16 +131,6 @@ impl Record {
     /// The id of the capture.
     pub(super) fn id(&self) -> &RequestId {
         &self.head.id
-    }
-
-    /// The headers of the request.
-    pub(super) fn request_headers(&self) -> &HeaderMap {
-        &self.request_headers
-    }
-
-    /// The trace of the call, if traces are exported.
-    pub(super) fn trace(&self) -> Option<&Arc<TraceContext>> {
-        self.trace.as_ref()
     }
 
     /// Whether the call is captured.

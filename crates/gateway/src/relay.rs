@@ -8,7 +8,7 @@ use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
 use super::answer_filter::{AnswerFilter, joined};
-use super::answer_translation::{DROPPED, WholeTranslation};
+use super::answer_translation::DROPPED;
 use super::content_type::{is_event_stream, is_json};
 use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
 use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
@@ -166,7 +166,7 @@ impl Relay {
 
     /// Judges an answer at its end.
     fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
-        if let Some(status) = self.filter.whole().and_then(WholeTranslation::failed_as) {
+        if let Some(status) = self.filter.whole().and_then(|whole| whole.failed_as) {
             self.keep_answer();
             // The provider's answer is an error with a status of success. A refused credential is
             // our fault, so the client does not get that answer.

@@ -55,7 +55,7 @@ impl RerouteRequest {
         let RerouteQuery { dry_run } = read_query(exchange.query.as_deref())?;
         // A dry run costs nothing, so it may be repeated without a key.
         let key = key.filter(|_| !dry_run);
-        Ok(RerouteRequest { id: admitted.params().first().to_owned(), key, dry_run })
+        Ok(RerouteRequest { id: admitted.params.first().to_owned(), key, dry_run })
     }
 }
 
@@ -101,7 +101,9 @@ impl CapturedRequest {
         if let Some(coming) = &announced {
             coming.is_replay(original.head.whose(), &original.head.id);
         }
-        audit_foreign(app, exchange, principal, &original).await?;
+        let about = (&original.head.id, &original.head.owner);
+        let by = (Some(exchange.id.clone()), exchange.client.address);
+        audit::foreign(app, principal, Action::CaptureReroute, about, by).await?;
         let mut held = app.body_memory.begin(BodyClass::Requests);
         let (prompt, inputs) = read_again(app, principal, &original, exchange, &mut held).await?;
         if may_ask_for(principal, &inputs.request.model).is_err() {
@@ -184,24 +186,6 @@ fn kept(app: &App, principal: &Principal, original: &Head) -> CaptureLevel {
     let of_original =
         original.key.as_ref().map_or(CaptureLevel::Full, |key| app.auth.capture_level_of(key));
     principal.capture_level().max(of_original)
-}
-
-/// Writes an audit row if an admin runs another user's capture.
-async fn audit_foreign(
-    app: &App,
-    exchange: &HttpExchange,
-    principal: &Principal,
-    original: &Capture,
-) -> Result<()> {
-    let by = (Some(exchange.id.clone()), exchange.client.address);
-    audit::foreign(
-        app,
-        principal,
-        Action::CaptureReroute,
-        (&original.head.id, &original.head.owner),
-        by,
-    )
-    .await
 }
 
 /// Reads the request of a capture as if it came now: with the captured signals, the current time,

@@ -23,8 +23,9 @@ use super::wrap::proxy;
 use rerouter_access::auth::Principal;
 use rerouter_base::blocking::blocking;
 use rerouter_base::body_memory::{BodyClass, Held};
+use rerouter_base::count_guard::CountGuard;
 use rerouter_base::error::{Kind, Result};
-use rerouter_core::app::{App, CountGuard, Live};
+use rerouter_core::app::{App, Live};
 use rerouter_core::prompt::{NeutralForm, Prompt, READ_INLINE, neutral_form, reading_turn};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::protocol::Way;
@@ -74,7 +75,7 @@ pub(super) fn send(
         endpoint: prompt.endpoint,
         body: prompt.body.clone(),
         unexpanded: prompt.agent().map(|_| prompt.sent().clone()),
-        headers: forwarded(record.request_headers()),
+        headers: forwarded(&record.request_headers),
         query: prompt.query.clone(),
         record: record.shadow(app),
         _turn: turn,
@@ -183,7 +184,7 @@ impl ShadowCopy {
         };
         let id = self.record.id().clone();
         let mut call = InferenceCall::new(&self.app, id, plan, request, Mode::Collect);
-        call.traced(self.record.trace());
+        call.traced(self.record.trace.as_ref());
         call.prompt_tokens = self.record.prompt_tokens();
         Ok(call)
     }

@@ -170,8 +170,7 @@ impl Wrap {
 
     /// Begins to read on without the client, if the answer is one that is.
     fn read_on(&mut self) -> bool {
-        let reading_on = ReadingOn::begin().filter(|_| self.call.reads_on());
-        self.reading_on = reading_on;
+        self.reading_on = ReadingOn::begin().filter(|_| self.call.reads_on());
         self.reading_on.is_some()
     }
 }

@@ -1,7 +1,5 @@
 //! Agents in the store: creation, changes, deletion.
 
-use std::fmt::Write;
-
 use sha2::{Digest, Sha256};
 
 use super::changes::{Change, Committed};
@@ -30,14 +28,8 @@ impl AgentRow {
             self.created_at.as_microsecond(),
             self.updated_at.as_microsecond(),
         ]);
-        Sha256::digest(all.to_string()).iter().take(16).fold(
-            String::with_capacity(32),
-            |mut tag, byte| {
-                // Writing into a string does not fail.
-                let _ = write!(tag, "{byte:02x}");
-                tag
-            },
-        )
+        let digest = Sha256::digest(all.to_string());
+        digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

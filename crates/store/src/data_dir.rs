@@ -14,7 +14,7 @@ pub struct DataDir {
     path: PathBuf,
     /// The lock file, and the directory itself if it can be locked. The locks belong to open files,
     /// so a process that receives these files holds the locks too.
-    locks: Vec<File>,
+    pub(super) locks: Vec<File>,
     predecessor: Predecessor,
 }
 
@@ -139,10 +139,6 @@ impl DataDir {
     /// is the name of that process among the gateways that share the store, if they do.
     pub fn handed_over(path: &Path, locks: Vec<File>, process: Option<String>) -> DataDir {
         DataDir { path: path.to_owned(), locks, predecessor: Predecessor::new(process) }
-    }
-
-    pub(super) fn locks(&self) -> &[File] {
-        &self.locks
     }
 
     pub(super) fn predecessor(&self) -> &Predecessor {

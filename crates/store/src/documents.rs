@@ -76,7 +76,7 @@ impl Store {
 impl Opening<'_> {
     /// The text of the live routing document, which is sealed under `key`.
     pub fn live_document(&self, key: &SecretBytes) -> Result<Option<String>> {
-        let found = live(self.transaction(), key)?;
+        let found = live(self.transaction, key)?;
         Ok(found.map(|document| document.text.expose().to_owned()))
     }
 }
@@ -90,12 +90,11 @@ fn insert(
     at: Timestamp,
 ) -> Result<()> {
     let last = transaction.int("SELECT max(live_at) FROM documents", &[])?.unwrap_or(0);
-    transaction.execute(
+    let put =
         "INSERT INTO documents (revision, sealed, created_at, live_at) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT (revision) DO UPDATE SET sealed = excluded.sealed, live_at = excluded.live_at",
-        &params![revision, sealed, at, at.as_microsecond().max(last + 1)],
-    )?;
-    Ok(())
+         ON CONFLICT (revision) DO UPDATE SET sealed = excluded.sealed, live_at = excluded.live_at";
+    let live_at = at.as_microsecond().max(last + 1);
+    transaction.execute(put, &params![revision, sealed, at, live_at]).map(drop)
 }
 
 fn list(

@@ -84,6 +84,6 @@ impl Store {
 
     /// The locks on the data directory.
     pub fn data_locks(&self) -> &[File] {
-        self.databases.dir.locks()
+        &self.databases.dir.locks
     }
 }

@@ -22,7 +22,7 @@ row! { "root_key" =>
 
 /// A store that is being opened, within one transaction.
 pub struct Opening<'a> {
-    transaction: &'a Transaction<'a>,
+    pub(super) transaction: &'a Transaction<'a>,
 }
 
 impl Opening<'_> {
@@ -33,22 +33,15 @@ impl Opening<'_> {
 
     /// Writes the root key in place of the previous wrapping.
     pub fn put_root_key(&self, key: &WrappedRootKey) -> Result<()> {
-        self.transaction.execute(
-            "INSERT INTO root_key (one, generation, wrapped) VALUES (1, ?1, ?2)
+        let put = "INSERT INTO root_key (one, generation, wrapped) VALUES (1, ?1, ?2)
              ON CONFLICT (one) DO UPDATE
-               SET generation = excluded.generation, wrapped = excluded.wrapped",
-            &params![key.generation, key.wrapped],
-        )?;
-        Ok(())
+               SET generation = excluded.generation, wrapped = excluded.wrapped";
+        self.transaction.execute(put, &params![key.generation, key.wrapped]).map(drop)
     }
 
     /// Writes an audit row in the same transaction.
     pub fn note(&self, event: &Event) -> Result<()> {
         audit::insert(self.transaction, event)
-    }
-
-    pub(super) fn transaction(&self) -> &Transaction<'_> {
-        self.transaction
     }
 }
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::captures::SharedCaptures;
 use super::changes::Follower;
 use super::cluster::{self, Authority, Cluster, GatewayRow, Joining};
 use super::sql::{Transaction, Work, params};
@@ -43,13 +42,13 @@ impl Store {
     /// The name of this gateway among those that share the store; `None` if the store is not
     /// shared.
     pub fn instance(&self) -> Option<&str> {
-        self.databases.shared_captures.as_ref().map(SharedCaptures::instance)
+        self.databases.shared_captures.as_ref().map(|shared| &*shared.instance)
     }
 
     /// The name of the data directory among those of gateways that share the store: always the
     /// same.
     pub fn directory(&self) -> Option<&str> {
-        self.databases.shared_captures.as_ref().map(SharedCaptures::directory)
+        self.databases.shared_captures.as_ref().map(|shared| &*shared.directory)
     }
 
     /// Whether no other process writes captures under the name of this data directory.

@@ -109,8 +109,7 @@ pub(super) fn bring_up(transaction: &Transaction<'_>, base: Base) -> Result<()> 
         transaction.batch(&words_of(step.sql, base))?;
     }
     let note = "INSERT INTO schema_steps (number, compatible) VALUES (?1, ?2)";
-    transaction.execute(note, &params![KNOWN, last.compatible])?;
-    Ok(())
+    transaction.execute(note, &params![KNOWN, last.compatible]).map(drop)
 }
 
 /// The lines of a step that are for this database, in its SQL dialect.

@@ -2,7 +2,7 @@
 //! following the store.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
+use std::ops::{Bound, Deref};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rerouter_base::id::AgentId;
@@ -72,15 +72,9 @@ impl Agents {
     /// Up to `limit` agents, newest first, older than `after`.
     pub fn page(&self, after: Option<&AgentId>, limit: usize) -> Vec<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let older = |id: &AgentId| after.is_none_or(|after| id < after);
-        tables
-            .by_id
-            .iter()
-            .rev()
-            .filter(|(id, _)| older(id))
-            .take(limit)
-            .map(|(_, agent)| Arc::clone(agent))
-            .collect()
+        let older = (Bound::Unbounded, after.map_or(Bound::Unbounded, Bound::Excluded));
+        let newest = tables.by_id.range::<AgentId, _>(older).rev().take(limit);
+        newest.map(|(_, agent)| Arc::clone(agent)).collect()
     }
 
     /// Inserts or updates a row.

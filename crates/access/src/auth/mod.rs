@@ -22,8 +22,7 @@ pub mod signature;
 mod tables;
 mod throttle;
 
-use std::collections::{BTreeMap, HashSet};
-use std::fmt;
+use std::collections::HashSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -90,12 +89,6 @@ struct AuthTables {
     being_disabled: AtomicUsize,
 }
 
-impl fmt::Debug for Auth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Auth")
-    }
-}
-
 impl Auth {
     /// Empty tables. Digests are made with the pepper from `keys`; `admin_key` and `agent_key` come
     /// from the environment, empty meaning none; `idle` is how long a session may be idle.
@@ -111,17 +104,9 @@ impl Auth {
             key.filter(|key| !key.is_empty()).map(|key| pepper.digest(key.expose()))
         };
         let (admin, agent_cloud) = (of(admin_key), of(agent_key));
-        let built_in = Arc::new(UserRow {
-            id: UserId::admin(),
-            email: String::new(),
-            name: Some("admin".to_owned()),
-            role: Role::Admin,
-            password: String::new(),
-            disabled: false,
-            labels: BTreeMap::new(),
-            limits: Default::default(),
-            created_at: Timestamp::UNIX_EPOCH,
-        });
+        let (email, password, made_at) = (String::new(), String::new(), Timestamp::UNIX_EPOCH);
+        let built_in = UserRow::new(UserId::admin(), email, Role::Admin, password, made_at);
+        let built_in = Arc::new(UserRow { name: Some("admin".to_owned()), ..built_in });
         Auth(Arc::new(AuthTables {
             pepper,
             redactor,

@@ -20,11 +20,6 @@ impl Auth {
         self.0.keys.kill(id);
     }
 
-    /// Kills a key and all keys that descend from it, at once.
-    pub(crate) fn kill_descent(&self, id: &KeyId) {
-        self.0.keys.kill_descent(id);
-    }
-
     /// Revokes a key. An error means that the revocation is not durable yet. The write is repeated
     /// then, unless the state of the row caused the error. The work goes on even if the caller goes
     /// away.
@@ -46,7 +41,7 @@ impl Auth {
         id: &KeyId,
         at: Timestamp,
     ) -> Result<Committed, StoreError> {
-        self.kill_descent(id);
+        self.0.keys.kill_descent(id);
         self.write_revocation(store, id, RevocationScope::Descent, at).await
     }
 

@@ -5,6 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::header::AsHeaderName;
 use http::{HeaderMap, Method};
 use sha2::{Digest, Sha256};
 
@@ -114,7 +115,10 @@ impl Signed {
 }
 
 /// The one value of a header; two lines are malformed.
-fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, &'static str> {
+pub(super) fn one(
+    headers: &HeaderMap,
+    name: impl AsHeaderName,
+) -> Result<Option<&str>, &'static str> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
         (None, _) => Ok(None),

@@ -473,7 +473,7 @@ fn what_a_felled_key_is_just_making_is_dead_as_well() {
     let child =
         KeyRow { parent: Some(top.id.clone()), ..world.row(Interface::Router, &secrets[0]) };
     world.commit(Change::Key(child.clone().into()));
-    world.auth.kill_descent(&top.id);
+    world.auth.0.keys.kill_descent(&top.id);
     // The rows of these keys arrive after the revocation.
     let late =
         KeyRow { parent: Some(child.id.clone()), ..world.row(Interface::Router, &secrets[1]) };

@@ -14,7 +14,7 @@ mod ready;
 mod round_robin;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -47,12 +47,6 @@ struct NodeTable {
     authorities: Option<Arc<Authorities>>,
     known: RwLock<BTreeMap<NodeId, Arc<NodeEntry>>>,
     rotation: RoundRobin,
-}
-
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Nodes")
-    }
 }
 
 impl Follower for Nodes {
@@ -114,9 +108,6 @@ impl Nodes {
 
     fn put(&self, row: Arc<NodeRow>) {
         let before = self.get(&row.id);
-        let unsealed = |sealed: &[u8], generation: u32| {
-            open(&self.0.sealing, &secret_context(&row.id, generation), sealed)
-        };
         let mut secrets = Vec::new();
         let previous = row.previous.as_ref().map(|previous| {
             (row.generation.saturating_sub(1), &previous.secret, Some(previous.expires_at))
@@ -124,8 +115,8 @@ impl Nodes {
         for (generation, sealed, end) in
             [(row.generation, &row.secret, None)].into_iter().chain(previous)
         {
-            match unsealed(sealed, generation).and_then(|bytes| String::from_utf8(bytes).ok()) {
-                Some(secret) => secrets.push((generation, Secret::new(secret), end)),
+            match self.opened(&secret_context(&row.id, generation), sealed) {
+                Some(secret) => secrets.push((generation, secret, end)),
                 None => log::error!("the secret of {} cannot be opened: rotate it", row.id),
             }
         }
@@ -161,21 +152,15 @@ impl Nodes {
             return Some(same.clone());
         }
         let base = BaseUrl::parse(&registration.endpoint).ok()?.versioned();
-        let key = match &registration.api_key {
-            None => None,
-            Some(sealed) => match open(&self.0.sealing, &key_context(&row.id), sealed)
-                .and_then(|bytes| String::from_utf8(bytes).ok())
-            {
-                Some(key) => Some(Secret::new(key)),
-                None => {
-                    log::error!(
-                        "the API key of {} cannot be opened: the node has to register again",
-                        row.id
-                    );
-                    return None;
-                }
-            },
-        };
+        let sealed = registration.api_key.as_ref();
+        let key = sealed.and_then(|sealed| self.opened(&key_context(&row.id), sealed));
+        if key.is_none() && sealed.is_some() {
+            log::error!(
+                "the API key of {} cannot be opened: the node has to register again",
+                row.id
+            );
+            return None;
+        }
         let mut provider =
             Provider::of_node(base, key, registration.max_concurrency, inflight.clone());
         provider.ca = self.0.authorities.clone().filter(|_| provider.base.tls);
@@ -186,6 +171,11 @@ impl Nodes {
             state: Arc::default(),
             turn,
         })
+    }
+
+    fn opened(&self, context: &[u8], sealed: &[u8]) -> Option<Secret> {
+        let bytes = open(&self.0.sealing, context, sealed)?;
+        String::from_utf8(bytes).ok().map(Secret::new)
     }
 
     /// Seals a secret of a generation; `None` only if the cipher fails.
@@ -244,14 +234,9 @@ impl Nodes {
     /// Up to `limit` nodes older than `after`, newest first.
     pub fn page(&self, after: Option<&NodeId>, limit: usize, now: Timestamp) -> Vec<NodeSnapshot> {
         let known = self.0.known.read().unwrap_or_else(PoisonError::into_inner);
-        let older = |id: &NodeId| after.is_none_or(|after| id < after);
-        known
-            .iter()
-            .rev()
-            .filter(|(id, _)| older(id))
-            .take(limit)
-            .map(|(_, node)| node.show(now))
-            .collect()
+        let older = (Bound::Unbounded, after.map_or(Bound::Unbounded, Bound::Excluded));
+        let newest = known.range::<NodeId, _>(older).rev().take(limit);
+        newest.map(|(_, node)| node.show(now)).collect()
     }
 
     /// Number of nodes in a state.
@@ -293,18 +278,12 @@ impl Nodes {
         now: Timestamp,
     ) -> Result<(), HeartbeatRefusal> {
         let node = self.get(id).ok_or(HeartbeatRefusal::Unregistered)?;
-        let epoch = node
-            .epoch()
-            .filter(|_| node.serving.is_some())
-            .ok_or(HeartbeatRefusal::Unregistered)?;
-        if node
-            .row
-            .registration
-            .as_ref()
-            .is_some_and(|registration| registration.is_after(report.epoch, report.signed_s))
-        {
+        let registration = node.row.registration.as_ref().filter(|_| node.serving.is_some());
+        let registration = registration.ok_or(HeartbeatRefusal::Unregistered)?;
+        if registration.is_after(report.epoch, report.signed_s) {
             return Err(HeartbeatRefusal::Epoch);
         }
+        let epoch = registration.epoch;
         let mut lease = node.lease();
         // A newer registration may have come since the look-up.
         if lease.epoch > epoch {

@@ -57,11 +57,9 @@ impl ReadyNode {
 pub(super) fn abilities(row: &NodeRow) -> BTreeMap<String, Arc<Abilities>> {
     let models = row.registration.iter().flat_map(|registration| &registration.models);
     let bounded = models.filter(|model| model.context.is_some() || model.capabilities.is_some());
-    let abilities = bounded.map(|model| {
-        (
-            model.id.clone(),
-            Abilities { context: model.context, capabilities: model.capabilities.clone() },
-        )
-    });
-    abilities.map(|(id, abilities)| (id, abilities.into())).collect()
+    let abilities = |model: &NodeModel| Abilities {
+        context: model.context,
+        capabilities: model.capabilities.clone(),
+    };
+    bounded.map(|model| (model.id.clone(), abilities(model).into())).collect()
 }

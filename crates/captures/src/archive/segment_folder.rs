@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rerouter_base::atomic_file::allow_absent;
 use rerouter_store::ByteRange;
 
 /// The name of the folder of segments in a data directory.
@@ -66,11 +67,7 @@ impl SegmentFolder {
         // Two readers may fetch the segment at once.
         let draft = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = self.0.join(format!("{}-{draft}.partial", std::process::id()));
-        let written = std::fs::remove_file(&draft)
-            .or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            })
+        let written = allow_absent(std::fs::remove_file(&draft))
             .and_then(|()| write(&draft))
             .and_then(|()| std::fs::rename(&draft, self.path(number)));
         if written.is_err() {
@@ -83,11 +80,6 @@ impl SegmentFolder {
         std::fs::metadata(self.path(number))
     }
 
-    /// Closes a segment that is no longer written: all of it is durable when this returns.
-    pub(super) fn close(&self, segment: &File) -> io::Result<()> {
-        segment.sync_all()
-    }
-
     /// Opens a segment, closed or active. Error kind `NotFound`: there is no such segment.
     pub(super) fn open(&self, number: i64) -> io::Result<SegmentReader> {
         Ok(SegmentReader(File::open(self.path(number))?))
@@ -95,10 +87,7 @@ impl SegmentFolder {
 
     /// Deletes a segment, if it exists.
     pub(super) fn delete(&self, number: i64) -> io::Result<()> {
-        match std::fs::remove_file(self.path(number)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        allow_absent(std::fs::remove_file(self.path(number)))
     }
 
     /// The numbers of all segments.
@@ -108,15 +97,12 @@ impl SegmentFolder {
 
     /// Whether a segment holds no bytes.
     pub(super) fn is_empty(&self, number: i64) -> io::Result<bool> {
-        Ok(std::fs::metadata(self.path(number))?.len() == 0)
+        Ok(self.metadata(number)?.len() == 0)
     }
 
     /// Changes the number of a segment, if it exists.
     pub(super) fn rename(&self, from: i64, to: i64) -> io::Result<()> {
-        match std::fs::rename(self.path(from), self.path(to)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        allow_absent(std::fs::rename(self.path(from), self.path(to)))
     }
 
     /// Moves segments to a new folder beside this one. Returns its path.
@@ -206,7 +192,7 @@ mod tests {
         assert!(folder.list().unwrap().is_empty());
         let file = folder.create(3).unwrap();
         file.write_all_at(b"0123456789", 0).unwrap();
-        folder.close(&file).unwrap();
+        file.sync_all().unwrap();
         assert_eq!(folder.create(3).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         let segment = folder.open(3).unwrap();
         assert_eq!(segment.read(ByteRange { offset: 2, length: 3 }).unwrap(), b"234");

@@ -263,7 +263,7 @@ impl Archive {
         if segment.bytes == 0 {
             return Ok(blocking(move || folder.delete(number)).await??);
         }
-        blocking(move || faults.before_sync().and_then(|()| folder.close(&file))).await??;
+        blocking(move || faults.before_sync().and_then(|()| file.sync_all())).await??;
         self.index.put_segment(segment).await
     }
 
@@ -292,16 +292,6 @@ impl Archive {
             }
             return Ok(HeadPage { next: page.next, ..read });
         }
-    }
-
-    /// The heads of such a page.
-    pub async fn list(
-        &self,
-        filter: CaptureFilter,
-        limit: usize,
-        after: Option<RequestId>,
-    ) -> Result<Vec<Head>, Error> {
-        Ok(self.page(filter, limit, after).await?.heads)
     }
 
     /// Reads the heads. Also returns whether the segment of any of them is missing.

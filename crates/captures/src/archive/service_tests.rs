@@ -26,9 +26,10 @@ pub(crate) fn captures(seconds: std::ops::Range<i64>) -> Vec<Capture> {
 /// The ids of all captures, newest first.
 pub(crate) async fn ids(archive: &Archive) -> Vec<RequestId> {
     archive
-        .list(CaptureFilter::default(), 1_000, None)
+        .page(CaptureFilter::default(), 1_000, None)
         .await
         .unwrap()
+        .heads
         .into_iter()
         .map(|head| head.id)
         .collect()

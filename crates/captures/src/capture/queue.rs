@@ -18,6 +18,7 @@ use super::packed_capture::PackedCapture;
 use super::pending::{PendingCapture, PendingCaptures};
 use super::raw_capture::RawCapture;
 use super::record::Capture;
+use rerouter_base::count_guard::CountGuard;
 use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::metrics::Metrics;
 use rerouter_store::{Faults, PanicPoint, StoreError};
@@ -44,7 +45,7 @@ pub trait CaptureSink: Send + Sync + 'static {
 #[allow(clippy::large_enum_variant)]
 enum QueueMessage {
     Capture(QueuedCapture),
-    Flush(oneshot::Sender<()>, FlushWaiter),
+    Flush(oneshot::Sender<()>, CountGuard),
 }
 
 /// A capture in the queue.
@@ -56,22 +57,6 @@ struct QueuedCapture {
     since: Instant,
 }
 
-/// A caller that waits for a flush. As long as one exists, the writer does not linger.
-struct FlushWaiter(Arc<AtomicUsize>);
-
-impl FlushWaiter {
-    fn new(waiters: &Arc<AtomicUsize>) -> Self {
-        waiters.fetch_add(1, Ordering::AcqRel);
-        FlushWaiter(Arc::clone(waiters))
-    }
-}
-
-impl Drop for FlushWaiter {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// The end of the queue to which requests hand their captures. Clones share one queue.
 #[derive(Clone)]
 pub struct CaptureQueue {
@@ -80,6 +65,7 @@ pub struct CaptureQueue {
     pending: PendingCaptures,
     /// Wakes the writer while it lingers.
     wake: Arc<Notify>,
+    /// Callers that wait for a flush. As long as there is one, the writer does not linger.
     flush_waiters: Arc<AtomicUsize>,
 }
 
@@ -223,7 +209,7 @@ impl CaptureQueue {
     /// Waits until everything offered so far is stored or dropped.
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
-        let waiter = FlushWaiter::new(&self.flush_waiters);
+        let waiter = CountGuard::new(&self.flush_waiters);
         if self.sender.send(QueueMessage::Flush(done, waiter)).await.is_ok() {
             self.wake.notify_one();
             // An error means that the writer has ended, so there is nothing left to wait for.

@@ -128,7 +128,7 @@ fn call_span(call: &CallTrace, operation: &str) -> Value {
         "traceId": context.trace.to_string(),
         "spanId": context.span.to_string(),
         "parentSpanId": context.parent.map_or_else(String::new, |parent| parent.to_string()),
-        "name": name(operation, model),
+        "name": format!("{operation} {model}"),
         "kind": SERVER,
         "startTimeUnixNano": nanos(head.created_at, Duration::ZERO),
         "endTimeUnixNano": nanos(head.created_at, *took),
@@ -193,18 +193,13 @@ fn attempt_span(
         "traceId": call.context.trace.to_string(),
         "spanId": call.context.attempt(number).to_string(),
         "parentSpanId": call.context.span.to_string(),
-        "name": name(operation, &attempt.model),
+        "name": format!("{operation} {}", attempt.model),
         "kind": CLIENT,
         "startTimeUnixNano": nanos(call.head.created_at, after),
         "endTimeUnixNano": nanos(call.head.created_at, after + step.took),
         "attributes": attributes.0,
         "status": { "code": if error.is_some() { ERROR } else { UNSET } },
     })
-}
-
-/// The name of a span, such as `chat gpt-4o`.
-fn name(operation: &str, model: &str) -> String {
-    format!("{operation} {model}")
 }
 
 /// The operation of an endpoint in the conventions, or the endpoint's own name if they lack it.

@@ -200,6 +200,7 @@ fn check_defaults(defaults: &Map<String, Value>) -> Result<()> {
         let number = |least: f64, most: f64| {
             value.as_f64().is_some_and(|value| (least..=most).contains(&value))
         };
+        let refuse = |why| Err(Error::invalid(format!("defaults.{name}"), why));
         let (well, what) = match name.as_str() {
             "temperature" => (number(0.0, 2.0), "a number from 0 to 2"),
             "top_p" | "min_p" => (number(0.0, 1.0), "a number from 0 to 1"),
@@ -213,17 +214,13 @@ fn check_defaults(defaults: &Map<String, Value>) -> Result<()> {
             }
             "stop" => (is_stop(value), "a string or a list of up to four"),
             _ => {
-                return Err(Error::invalid(
-                    format!("defaults.{name}"),
-                    format!("defaults may hold sampling parameters only; {name} is not one."),
+                return refuse(format!(
+                    "defaults may hold sampling parameters only; {name} is not one."
                 ));
             }
         };
         if !well {
-            return Err(Error::invalid(
-                format!("defaults.{name}"),
-                format!("defaults.{name} must be {what}."),
-            ));
+            return refuse(format!("defaults.{name} must be {what}."));
         }
     }
     Ok(())

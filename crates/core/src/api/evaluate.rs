@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use http::header::ACCEPT;
-use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::call::Call;
+use super::call::{Answer, Call};
 use super::replays::CAPTURE_SETTLE;
 use super::route::{ApiRequest, ApiResult, ProgressStep, ProgressStream};
-use super::{answer, replays, routing};
+use super::{replays, routing};
 use crate::app::App;
 use crate::evaluate::{
     self, CaptureLimits, Document, Evaluation, EvaluationEvent, EvaluationProgress, HealthSource,
@@ -158,7 +158,7 @@ async fn pass_on(
                         heading.clone();
                     let asked =
                         EvaluationRecord { revision, baseline, health, limit, ..report.record() };
-                    answer::json(StatusCode::OK, &asked)
+                    Answer::from(&asked).respond(200)
                 }))
             }
             None => {

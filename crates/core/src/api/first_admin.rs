@@ -1,8 +1,6 @@
 //! Registers the first admin, by the token in the link that a start shows. The API has no route for
 //! this: the console calls it.
 
-use std::collections::BTreeMap;
-
 use super::call::Call;
 use super::pin::{check_new_password, normal_email, of_new_user};
 use super::route::{ApiRequest, ApiResult};
@@ -40,17 +38,7 @@ pub async fn create(app: &App, request: &ApiRequest, token: &str) -> ApiResult {
     check_new_password("password", &asked.password)?;
     let password = app.passwords.hash(asked.password).await?;
     let now = app.clock.now();
-    let user = UserRow {
-        id: UserId::new(now, &app.random),
-        email,
-        name: None,
-        role: Role::Admin,
-        password,
-        disabled: false,
-        labels: BTreeMap::new(),
-        limits: Default::default(),
-        created_at: now,
-    };
+    let user = UserRow::new(UserId::new(now, &app.random), email, Role::Admin, password, now);
     let body = Registered { user: User::from(&user) };
     let store = call.noting(Action::UserCreate, "user", user.id.as_str());
     let committed = store.create_first_admin(user).await;

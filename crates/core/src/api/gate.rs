@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::Response;
 
-use super::answer;
+use super::call::Answer;
 use super::replays::CAPTURE_SETTLE;
 use crate::app::{App, Live};
 use crate::evaluate::{
@@ -109,7 +109,7 @@ impl Gate {
             report: Some(Box::new(report.record())),
             ..ManagementError::default()
         });
-        refusal.map(|refusal| answer::json(StatusCode::CONFLICT, &refusal)).transpose()
+        refusal.map(|refusal| Answer::from(&refusal).respond(409)).transpose()
     }
 
     /// The reason why the report refuses the change, if it does.

@@ -4,7 +4,6 @@
 //! here.
 
 mod agents;
-mod answer;
 pub mod audit;
 mod body;
 mod call;

@@ -5,11 +5,11 @@
 
 use std::borrow::Cow;
 
-use http::StatusCode;
 use jiff::Timestamp;
 
+use super::call::Answer;
+use super::page;
 use super::route::{ApiRequest, ApiResult, PathParams};
-use super::{answer, page};
 use crate::app::{App, Live};
 use crate::prompt::{AGENT_PREFIX, may_call};
 use rerouter_access::auth::Principal;
@@ -43,7 +43,7 @@ pub(super) async fn list(app: &App, who: &Principal, request: &ApiRequest) -> Ap
     } else {
         ModelList::OpenAi { object: ListObject::It, data: models.iter().map(openai).collect() }
     };
-    answer::json(StatusCode::OK, &body)
+    Answer::from(&body).respond(200)
 }
 
 /// `GET /v1/models/{id}`; slashes may be written as `%2F`.
@@ -58,7 +58,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
     let model =
         found.ok_or_else(|| Error::from(RoutingRefusal::ModelNotFound { model: id.clone() }))?;
     let body = if wants_anthropic(request) { anthropic(&model) } else { openai(&model) };
-    answer::json(StatusCode::OK, &body)
+    Answer::from(&body).respond(200)
 }
 
 /// The models that the caller may request, without duplicates: an alias hides a direct name.
@@ -128,12 +128,10 @@ fn anthropic(model: &Model<'_>) -> ModelRecord {
 
 /// A page of Anthropic's list, and whether more models follow. Without `limit`: all models.
 fn cut<'a, 'b>(models: &'a [Model<'b>], query: Option<&str>) -> Result<(&'a [Model<'b>], bool)> {
-    let place = |name: &str| -> Result<Option<usize>> {
-        let Some(id) = page::parameter(query, name) else { return Ok(None) };
-        let at = models.iter().position(|model| model.id == id);
-        at.map(Some).ok_or_else(|| {
-            Error::invalid(name, format!("{name} must be the id of a model of this list."))
-        })
+    let place = |name: &str| {
+        let at = |id: &str| models.iter().position(|model| model.id == id);
+        let id = page::parameter(query, name);
+        page::value(name, id.as_deref(), "the id of a model of this list", at)
     };
     let (after, before) = (place("after_id")?, place("before_id")?);
     if after.is_some() && before.is_some() {

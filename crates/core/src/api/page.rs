@@ -35,9 +35,19 @@ pub fn read<T: DeserializeOwned + JsonSchema + 'static>(query: Option<&str>) -> 
 pub(super) fn after<T>(
     text: Option<&str>,
     what: &str,
-    parse: impl Fn(&str) -> Option<T>,
+    parse: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>> {
-    let wrong = || Error::invalid("after", format!("after must be the id of {what}."));
+    value("after", text, &format!("the id of {what}"), parse)
+}
+
+/// Parses a parameter; 400 if it is not `what`.
+pub(super) fn value<T>(
+    name: &str,
+    text: Option<&str>,
+    what: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>> {
+    let wrong = || Error::invalid(name, format!("{name} must be {what}."));
     text.map(|text| parse(text).ok_or_else(wrong)).transpose()
 }
 

@@ -1,9 +1,7 @@
 //! PIN: health, version, accounts and sessions.
 
-use http::StatusCode;
 use http::header::SET_COOKIE;
 
-use super::answer;
 use super::body::check_name;
 use super::call::{Answer, Call, event};
 use super::route::{ApiRequest, ApiResult};
@@ -43,8 +41,7 @@ pub(super) async fn health(app: &App, _who: &Principal, _request: &ApiRequest) -
         clock: clock.filter(|_| ready),
         reason: reason.map(str::to_owned),
     };
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    answer::json(status, &health)
+    Answer::from(&health).respond(if ready { 200 } else { 503 })
 }
 
 pub(super) async fn version(_: Call<'_>) -> Result<Answer<Version>> {
@@ -82,17 +79,9 @@ pub(super) async fn register(call: Call<'_>, new: NewAccount) -> Result<Answer<R
     if app.auth.user_by_email(&email).is_some() {
         return Err(email_is_taken());
     }
-    let user = UserRow {
-        id: UserId::new(now, &app.random),
-        email,
-        name: new.name,
-        role: Role::User,
-        password: app.passwords.hash_at(slot, new.password).await?,
-        disabled: false,
-        labels: std::collections::BTreeMap::new(),
-        limits: Default::default(),
-        created_at: now,
-    };
+    let id = UserId::new(now, &app.random);
+    let password = app.passwords.hash_at(slot, new.password).await?;
+    let user = UserRow { name: new.name, ..UserRow::new(id, email, Role::User, password, now) };
     let body = Registered { user: User::from(&user) };
     let store = call.noting(Action::UserCreate, "user", user.id.as_str());
     let committed = store.create_user(user).await.map_err(of_new_user)?;

@@ -4,9 +4,10 @@
 use jiff::Timestamp;
 
 use super::call::{Answer, Call};
+use super::page;
 use crate::app::{App, Live};
 use rerouter_access::nodes;
-use rerouter_base::error::{Error, Result};
+use rerouter_base::error::Result;
 use rerouter_records::node::NodeState;
 use rerouter_records::page::{Page, PageQuery};
 use rerouter_records::status::{
@@ -24,19 +25,9 @@ pub(super) async fn list(call: Call<'_>, query: PageQuery) -> Result<Answer<Page
     if live.routing.targets().any(|target| target.is_on_nodes()) {
         names.push(NODES);
     }
-    let start = match &query.after {
-        None => 0,
-        Some(after) => match names.iter().position(|name| name == after) {
-            Some(at) => at + 1,
-            None => {
-                return Err(Error::invalid(
-                    "after",
-                    "after must be the id of a provider of this list.",
-                ));
-            }
-        },
-    };
-    let page = names.into_iter().skip(start).take(limit + 1);
+    let place = |after: &str| names.iter().position(|name| *name == after);
+    let after = page::after(query.after.as_deref(), "a provider of this list", place)?;
+    let page = names.into_iter().skip(after.map_or(0, |at| at + 1)).take(limit + 1);
     let page = page.map(|name| {
         live.routing
             .provider(name)

@@ -4,12 +4,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::call::{Answer, Call};
 use super::route::{ApiRequest, ApiResult, PathParams};
-use super::{answer, audit, page};
+use super::{audit, page};
 use crate::app::App;
 use crate::evaluate::{self, compare};
 use rerouter_access::auth::Principal;
@@ -66,7 +65,8 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
             let document = document.as_ref().map(evaluate::Document::routing);
             evaluate::why(&capture.head, document, may_read)
         });
-        answer::json(StatusCode::OK, &whole)
+        Answer::from(&whole)
+            .respond(200)
             .map(|answer| answer.map(|whole| live.routing.masked(whole)))
     });
     rendered.await?
@@ -106,7 +106,7 @@ pub(super) async fn compare(app: &App, who: &Principal, request: &ApiRequest) ->
     note_foreign(call, &a).await?;
     note_foreign(call, &b).await?;
     let live = app.live();
-    let compare = move || answer::json(StatusCode::OK, &compare::compare(&a, &b));
+    let compare = move || Answer::from(&compare::compare(&a, &b)).respond(200);
     blocking(move || compare().map(|answer| answer.map(|body| live.routing.masked(body)))).await?
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn erase(call: Call<'_>, query: ErasureQuery) -> Result<Answer<
         return Err(Error::new(Kind::InvalidRequest, why));
     }
     let of_user = |id: &str| UserId::parse(id).or((id == "usr_admin").then(UserId::admin));
-    let reach = match read("user", user.as_deref(), "the id of a user", of_user)? {
+    let reach = match page::value("user", user.as_deref(), "the id of a user", of_user)? {
         None => app.auth.reach(who),
         Some(user) if who.is_admin() => Reach::Owner(user),
         Some(_) => {
@@ -141,7 +141,7 @@ pub(super) async fn erase(call: Call<'_>, query: ErasureQuery) -> Result<Answer<
     };
     let filter = CaptureFilter {
         reach,
-        key: read("key", key.as_deref(), "the id of a key", KeyId::parse)?,
+        key: page::value("key", key.as_deref(), "the id of a key", KeyId::parse)?,
         until_us: until.map(|until| until.0.as_microsecond()),
         shadows: Shadows::With,
         ..CaptureFilter::default()
@@ -296,7 +296,7 @@ async fn find(archive: &Archive, reach: &Reach, id: &str) -> Result<Capture> {
 
 async fn summaries(archive: &Archive, reach: &Reach, query: &ReplayQuery) -> Result<ReplayList> {
     let ReplayQuery { limit, stream, replay, refused, .. } = *query;
-    let after = read("after", query.after.as_deref(), "the id of a replay", RequestId::parse)?;
+    let after = page::after(query.after.as_deref(), "a replay", RequestId::parse)?;
     let filter = filter(query, reach.clone())?;
     let fits = |head: &Head| {
         stream.is_none_or(|stream| head.stream == stream)
@@ -347,7 +347,7 @@ async fn fitting(
 /// The filter of a list or an evaluation.
 pub(super) fn filter(query: &ReplayQuery, reach: Reach) -> Result<CaptureFilter> {
     let replay = |name, id: &Option<String>| {
-        read(name, id.as_deref(), "the id of a replay", RequestId::parse)
+        page::value(name, id.as_deref(), "the id of a replay", RequestId::parse)
     };
     let time = |at: Option<Time>| at.map(|at| at.0.as_microsecond());
     let of_status = "a status like 200, a class like 4xx, or a list of them";
@@ -356,7 +356,7 @@ pub(super) fn filter(query: &ReplayQuery, reach: Reach) -> Result<CaptureFilter>
     let state = query.state.or(query.refused.map(|_| CaptureState::Refused));
     Ok(CaptureFilter {
         reach: page::within(query.owner.as_deref(), reach, "captures")?,
-        key: read("key", query.key.as_deref(), "the id of a key", KeyId::parse)?,
+        key: page::value("key", query.key.as_deref(), "the id of a key", KeyId::parse)?,
         since_us: time(query.since),
         until_us: time(query.until),
         alias: asked.alias,
@@ -365,7 +365,8 @@ pub(super) fn filter(query: &ReplayQuery, reach: Reach) -> Result<CaptureFilter>
         model: asked.model,
         decided_provider: asked.decided_provider,
         decided_model: asked.decided_model,
-        statuses: read("status", query.status.as_deref(), of_status, statuses)?.unwrap_or_default(),
+        statuses: page::value("status", query.status.as_deref(), of_status, statuses)?
+            .unwrap_or_default(),
         state: state.map(|state| state.as_str().to_owned()),
         replay_of: replay("replay_of", &query.replay_of)?,
         shadows: match query.shadow.unwrap_or(query.shadow_of.is_some()) {
@@ -374,16 +375,6 @@ pub(super) fn filter(query: &ReplayQuery, reach: Reach) -> Result<CaptureFilter>
         },
         shadow_of: replay("shadow_of", &query.shadow_of)?,
     })
-}
-
-fn read<T>(
-    name: &str,
-    text: Option<&str>,
-    what: &str,
-    parse: impl FnOnce(&str) -> Option<T>,
-) -> Result<Option<T>> {
-    let wrong = || Error::invalid(name, format!("{name} must be {what}."));
-    text.map(|text| parse(text).ok_or_else(wrong)).transpose()
 }
 
 /// Reads `200`, `4xx` or a comma-separated list of these as ranges.

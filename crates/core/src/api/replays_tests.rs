@@ -242,7 +242,7 @@ async fn what_is_deleted_is_gone_wherever_it_was() {
     remove(&ann, id(0), true).await.unwrap();
     assert!(queue.offer_announced(running.into(), announced));
     queue.flush().await;
-    let left = world.archive.list(CaptureFilter::default(), 10, None).await.unwrap();
+    let left = world.archive.page(CaptureFilter::default(), 10, None).await.unwrap().heads;
     assert_eq!(left.iter().map(|head| head.id.as_str()).collect::<Vec<_>>(), [id(2)]);
     assert_eq!(metrics.captures_so_far("deleted"), 1);
 }
@@ -296,7 +296,7 @@ async fn replays_under_way_go_with_what_they_are_replays_of() {
             && queue.offer_announced(late.into(), second_announced)
     );
     queue.flush().await;
-    let left = archive.list(CaptureFilter::default(), 10, None).await.unwrap();
+    let left = archive.page(CaptureFilter::default(), 10, None).await.unwrap().heads;
     assert_eq!(left.iter().map(|head| &head.id).collect::<Vec<_>>(), [&other.head.id]);
 }
 

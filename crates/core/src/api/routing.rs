@@ -3,9 +3,8 @@
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_MATCH, VARY};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response};
 
-use super::answer;
 use super::call::{Answer, Call, event};
 use super::gate::Gate;
 use super::outline::outline;
@@ -56,7 +55,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
             document: text,
             outline: outline(&live.routing),
         };
-        answer::json(StatusCode::OK, &shown)?
+        Answer::from(&shown).respond(200)?
     };
     tag(&mut response, revision);
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
@@ -243,7 +242,7 @@ pub(super) fn problems(problems: &[Problem]) -> ApiResult {
         problems: Some(listed(problems)),
         ..ManagementError::default()
     };
-    answer::json(StatusCode::BAD_REQUEST, &refusal)
+    Answer::from(&refusal).respond(400)
 }
 
 fn taken(outcome: std::result::Result<reload::Applied, ReloadRefusal>) -> ApiResult {
@@ -251,7 +250,7 @@ fn taken(outcome: std::result::Result<reload::Applied, ReloadRefusal>) -> ApiRes
         Ok(taken) => {
             let reload::Applied { revision, previous, warnings } = taken;
             let body = ConfigTaken { revision, previous, warnings };
-            let mut response = answer::json(StatusCode::OK, &body)?;
+            let mut response = Answer::from(&body).respond(200)?;
             tag(&mut response, &body.revision);
             Ok(response)
         }

@@ -1,7 +1,6 @@
 //! Users, managed by admins. The built-in `usr_admin` of `ADMIN_API_KEY` can be read by id, but is
 //! not listed and cannot be changed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::body::check_name;
@@ -31,17 +30,8 @@ pub(super) async fn create(call: Call<'_>, new: NewUser) -> Result<Answer<UserRe
     let password = app.passwords.hash(new.password.0).await?;
     let now = call.now();
     app.auth.recheck(who, now)?;
-    let user = UserRow {
-        id: UserId::new(now, &app.random),
-        email,
-        name: new.name,
-        role: new.role.unwrap_or(Role::User),
-        password,
-        disabled: false,
-        labels: BTreeMap::new(),
-        limits,
-        created_at: now,
-    };
+    let (id, role) = (UserId::new(now, &app.random), new.role.unwrap_or(Role::User));
+    let user = UserRow { name: new.name, limits, ..UserRow::new(id, email, role, password, now) };
     let record = UserRecord::from(&user);
     let store = call.noting(Action::UserCreate, "user", user.id.as_str());
     let made = store.create_user_by(user, who.user_id()).await.map_err(pin::of_new_user)?;

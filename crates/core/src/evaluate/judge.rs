@@ -131,12 +131,9 @@ impl Question<'_> {
                 .iter()
                 .any(|candidate| !is_known(&target_name(&candidate.provider, &candidate.model)));
         let before = match self.baseline {
-            None => match decision {
-                Some(decision) => Ok(Cow::Borrowed(decision)),
-                None => {
-                    Err(RoutingRefusal::ModelNotFound { model: stored.request.model.to_string() })
-                }
-            },
+            None => decision.map(Cow::Borrowed).ok_or_else(|| RoutingRefusal::ModelNotFound {
+                model: stored.request.model.to_string(),
+            }),
             Some(baseline) => {
                 inputs.keywords.clone_from(&stored.keywords);
                 inexact |= !inputs.complete(baseline, text);

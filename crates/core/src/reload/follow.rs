@@ -34,11 +34,7 @@ impl DocumentFollower {
     fn take(&self, document: LiveDocument) {
         let mut gateway = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &gateway.app {
-            Some(app) => {
-                if let Some(app) = app.upgrade() {
-                    take(&app, document);
-                }
-            }
+            Some(app) => _ = app.upgrade().map(|app| take(&app, document)),
             None => gateway.waiting = Some(document),
         }
     }

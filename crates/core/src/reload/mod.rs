@@ -22,9 +22,9 @@ use rerouter_document::DOCUMENT_PROBLEMS;
 use rerouter_routing::Routing;
 use rerouter_store::{Event, GatewayRow, Store, StoreError};
 
-/// Time between two checks of the routing document's file. Polling also notices symbolic links of
-/// mounted configuration that are swapped.
-const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// Time between two calls of [`Watcher::check`]. Polling also notices symbolic links of mounted
+/// configuration that are swapped.
+pub const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Stores the text of a document before any capture can refer to its revision.
 pub(crate) async fn store_text(app: &App, routing: &Routing) -> Result<(), Error> {
@@ -332,6 +332,3 @@ fn removed_names(before: &Routing, after: &Routing) -> Vec<String> {
         targets.map(|name| format!("`{name}` is gone: requests for it by that name get 404"));
     aliases.chain(targets).collect()
 }
-
-/// The interval between calls of [`Watcher::check`].
-pub const INTERVAL: std::time::Duration = WATCH_INTERVAL;

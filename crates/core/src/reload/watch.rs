@@ -11,7 +11,7 @@ use super::{store_text, swap};
 use crate::app::App;
 use crate::config::{self, DocumentSource, Problem};
 
-/// Number of checks, one [`super::WATCH_INTERVAL`] apart, that must find a change unchanged: two
+/// Number of checks, one [`super::INTERVAL`] apart, that must find a change unchanged: two
 /// seconds in all. Programs that write in place usually pause for less.
 pub const WATCH_EQUAL_READS: u32 = 5;
 /// Time between the two reads of the file after SIGHUP.
@@ -174,15 +174,9 @@ impl Watcher {
         let Some(found) = read_state(file).filter(|found| found == before) else {
             return Ok(WatchOutcome::BeingWritten);
         };
-        let source = found.source.map_err(invalid)?;
+        let DocumentSource { file, text } = found.source.map_err(invalid)?;
         let app = &self.app;
-        let routing = config::read_routing(
-            &source.file,
-            &source.text,
-            &app.server,
-            &*app.variables,
-            app.mock,
-        );
+        let routing = config::read_routing(&file, &text, &app.server, &*app.variables, app.mock);
         let routing = routing.map_err(invalid)?;
         let revision = routing.revision().to_string();
         if revision == app.revision() {
@@ -191,7 +185,7 @@ impl Watcher {
             return Ok(WatchOutcome::Unchanged);
         }
         store_text(app, &routing).await.map_err(|error| temporary(error.to_string()))?;
-        for warning in config::warnings(&source.file, &routing) {
+        for warning in config::warnings(&file, &routing) {
             log::warn!("{warning}");
         }
         swap(app, routing);

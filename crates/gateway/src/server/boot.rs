@@ -19,7 +19,7 @@ use rerouter_base::id::{GatewayId, Random};
 use rerouter_base::log::AccessLog;
 use rerouter_base::metrics::Metrics;
 use rerouter_base::secret::{Keyring, Purpose, Secret};
-use rerouter_captures::archive::{Archive, ObjectLocation, SegmentObjects};
+use rerouter_captures::archive::Archive;
 use rerouter_captures::capture::queue::CaptureQueue;
 use rerouter_captures::telemetry::Telemetry;
 use rerouter_core::app::{App, AppParts};
@@ -121,12 +121,8 @@ pub(super) async fn prepare(
         nodes.refuse_signatures_until(now);
     }
     warn_without_admin(has_admin_key, &auth);
-    let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random);
+    let archive = open_archive(&server, &store, &keys, &auth, &metrics, &random, &variables)?;
     let archive = archive.with_clock(clock.clone());
-    let archive = match &server.capture.objects {
-        Some(location) => archive.uploading(open_objects(location, &variables)?, store.dir()),
-        None => archive,
-    };
     if let Err(error) = archive.recover().await {
         // Traffic does not need the segments, and the first capture tries again.
         warn!("the segments of captures cannot be listed: {error}");
@@ -224,14 +220,6 @@ fn read_routing(
     Ok(routing)
 }
 
-fn open_objects(
-    location: &ObjectLocation,
-    variables: &Variables,
-) -> Result<SegmentObjects, BootError> {
-    let opened = location.open(&**variables);
-    opened.map_err(|why| BootError(format!("capture.objects: {why}")))
-}
-
 fn open_archive(
     server: &Server,
     store: &Store,
@@ -239,13 +227,17 @@ fn open_archive(
     auth: &Auth,
     metrics: &Arc<Metrics>,
     random: &Random,
-) -> Archive {
+    variables: &Variables,
+) -> Result<Archive, BootError> {
     let kept = &server.capture.retention;
-    let archive = Archive::new(store.clone(), keys, random.clone(), server.capture.encrypt);
-    archive
+    let archive = Archive::new(store.clone(), keys, random.clone(), server.capture.encrypt)
         .kept_for(kept.age, kept.size)
         .counting(Metrics::clone(metrics))
-        .redacting(server.capture.redact.clone().veiling(auth.key_redactor().clone()))
+        .redacting(server.capture.redact.clone().veiling(auth.key_redactor().clone()));
+    let Some(location) = &server.capture.objects else { return Ok(archive) };
+    let opened = location.open(&**variables);
+    let objects = opened.map_err(|why| BootError(format!("capture.objects: {why}")))?;
+    Ok(archive.uploading(objects, store.dir()))
 }
 
 fn open_access_log(

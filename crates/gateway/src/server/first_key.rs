@@ -16,8 +16,7 @@ impl Gateway {
     pub async fn first_key(&self) -> Result<Option<Secret>, BootError> {
         let (app, interface) = (&self.app, Interface::Router);
         let now = app.clock.now();
-        let states = [KeyState::Active, KeyState::Inactive, KeyState::Expired, KeyState::Revoked];
-        if states.into_iter().any(|state| app.auth.count_keys(interface, state, now) > 0) {
+        if KeyState::ALL.into_iter().any(|state| app.auth.count_keys(interface, state, now) > 0) {
             return Ok(None);
         }
         let secret = token::mint(interface.key_prefix(), &app.random);

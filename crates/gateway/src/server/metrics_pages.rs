@@ -31,9 +31,7 @@ impl MetricsPages {
     fn metrics(&self) -> String {
         let now = self.app.clock.now();
         for interface in Interface::ALL {
-            for state in
-                [KeyState::Active, KeyState::Inactive, KeyState::Expired, KeyState::Revoked]
-            {
+            for state in KeyState::ALL {
                 self.app.metrics.keys(
                     interface.as_str(),
                     state.as_str(),
@@ -76,31 +74,29 @@ impl MetricsPages {
             head.headers.get(http::header::HOST).map(|host| host.to_str().unwrap_or_default())
         });
         let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
-        let (status, kind, body) = match (method, head.uri.path()) {
-            _ if !self.app.server.accepts_metrics_host(host) => (
-                StatusCode::MISDIRECTED_REQUEST,
-                "text/plain",
-                "this host is not served here: see `metrics.hosts`\n".to_string(),
-            ),
-            (&Method::GET, "/metrics") => {
-                (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics())
+        match (method, head.uri.path()) {
+            _ if !self.app.server.accepts_metrics_host(host) => {
+                let why = "this host is not served here: see `metrics.hosts`";
+                line(StatusCode::MISDIRECTED_REQUEST, why)
             }
-            (&Method::GET, "/livez") => (StatusCode::OK, "text/plain", "ok\n".to_string()),
+            (&Method::GET, "/metrics") => {
+                text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics())
+            }
+            (&Method::GET, "/livez") => line(StatusCode::OK, "ok"),
             (&Method::GET, "/readyz") if self.app.is_draining() => {
-                (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".to_string())
+                line(StatusCode::SERVICE_UNAVAILABLE, "draining")
             }
             (&Method::GET, "/readyz") => match self.app.unready().await {
-                Some(why) => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{why}\n")),
-                None => (StatusCode::OK, "text/plain", "ok\n".to_string()),
+                Some(why) => line(StatusCode::SERVICE_UNAVAILABLE, why),
+                None => line(StatusCode::OK, "ok"),
             },
-            _ => (
-                StatusCode::NOT_FOUND,
-                "text/plain",
-                "GET /metrics, /livez or /readyz\n".to_string(),
-            ),
-        };
-        text(status, kind, body)
+            _ => line(StatusCode::NOT_FOUND, "GET /metrics, /livez or /readyz"),
+        }
     }
+}
+
+fn line(status: StatusCode, line: &str) -> Response<Bytes> {
+    text(status, "text/plain", format!("{line}\n"))
 }
 
 fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Bytes> {
@@ -123,7 +119,6 @@ impl crate::HttpService for MetricsPages {
     }
 
     async fn refuse(&self, session: &mut ServerSession, _: &[u8], error: Error) {
-        crate::refuse(session, text(error.status(), "text/plain", format!("{}\n", error.detail())))
-            .await;
+        crate::refuse(session, line(error.status(), error.detail())).await;
     }
 }

@@ -140,7 +140,7 @@ impl Gateway {
     /// Adds the services of this gateway, which listens on these sockets, to a server.
     fn add_with(self, server: &mut Server, mut sockets: Sockets) -> Result<(), BootError> {
         let hooks = crate::ProxyHooks::new(self.app.clone());
-        let background = hooks.background_work();
+        let background = crate::BackgroundWork::of(&hooks);
         let identities = self.add_listeners(server, &hooks, &mut sockets)?;
         self.add_metrics_listener(server, &mut sockets);
         let Gateway { app, writer, mock, takeover: _ } = self;

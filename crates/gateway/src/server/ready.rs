@@ -33,17 +33,9 @@ pub fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
         let of = |key: &str| format!("{}.{key}", listener.place.path);
         found.address(server, &of("address"), listener.address);
         let Some(files) = listener.tls.as_ref() else { continue };
-        let (path, why) = match tls::check(files) {
-            Ok(()) => continue,
-            Err(TlsFilesError::Cert(why)) => (of("tls.cert"), why),
-            Err(TlsFilesError::Key(why)) => (of("tls.key"), why),
-        };
-        found.problem(
-            server,
-            &path,
-            why,
-            "a PEM file that this user may read: the certificate chain, or its key",
-        );
+        let Err(TlsFilesError { setting, why }) = tls::check(files) else { continue };
+        let hint = "a PEM file that this user may read: the certificate chain, or its key";
+        found.problem(server, &of(setting), why, hint);
     }
     found.address(server, "metrics.address", server.metrics.address);
     if server.knows("data_dir") {

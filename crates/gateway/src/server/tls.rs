@@ -45,24 +45,17 @@ impl ResolvesServerCert for CurrentPair {
     }
 }
 
-/// The file that is invalid, and the reason.
-pub(super) enum TlsFilesError {
-    Cert(String),
-    Key(String),
-}
-
-impl TlsFilesError {
+/// An invalid file.
+pub(super) struct TlsFilesError {
+    /// The setting that names the file.
+    pub(super) setting: &'static str,
     /// The reason, with the path of the file.
-    pub(super) fn why(self) -> String {
-        match self {
-            TlsFilesError::Cert(why) | TlsFilesError::Key(why) => why,
-        }
-    }
+    pub(super) why: String,
 }
 
 /// Checks that a listener can use these files.
 pub(super) fn check(files: &TlsFiles) -> Result<(), TlsFilesError> {
-    read(files).map(|_| ())
+    read(files).map(drop)
 }
 
 impl TlsIdentity {
@@ -72,7 +65,7 @@ impl TlsIdentity {
         files: &TlsFiles,
         metrics: Arc<Metrics>,
     ) -> Result<Self, String> {
-        let pair = Arc::new(read(files).map_err(TlsFilesError::why)?);
+        let pair = Arc::new(read(files).map_err(|invalid| invalid.why)?);
         let seen = Mutex::new(stamps(files));
         let current = Arc::new(CurrentPair(ArcSwap::new(pair.clone())));
         let identity = TlsIdentity { listener, files: files.clone(), metrics, current, seen };
@@ -118,16 +111,19 @@ impl TlsIdentity {
                 info!("certificate {} was reloaded", self.files.cert.display());
             }
             Err(invalid) => {
-                error!("the new certificate is invalid, the old one stays: {}", invalid.why())
+                error!("the new certificate is invalid, the old one stays: {}", invalid.why)
             }
         }
     }
 }
 
 fn read(files: &TlsFiles) -> Result<CertifiedKey, TlsFilesError> {
-    let of = |path: &Path, error: &dyn fmt::Display| format!("{}: {error}", path.display());
-    let of_cert = |error: &dyn fmt::Display| TlsFilesError::Cert(of(&files.cert, error));
-    let of_key = |error: &dyn fmt::Display| TlsFilesError::Key(of(&files.key, error));
+    let of = |setting, path: &Path, error: &dyn fmt::Display| TlsFilesError {
+        setting,
+        why: format!("{}: {error}", path.display()),
+    };
+    let of_cert = |error: &dyn fmt::Display| of("tls.cert", &files.cert, error);
+    let of_key = |error: &dyn fmt::Display| of("tls.key", &files.key, error);
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.cert)
         .and_then(Iterator::collect)
         .map_err(|error| of_cert(&describe(&error)))?;

@@ -164,7 +164,7 @@ impl CaptureIndex {
     pub async fn readmit(&self, ids: Vec<RequestId>) -> Result<HashSet<RequestId>> {
         let readmit = move |transaction: &Transaction<'_>| {
             if transaction.is_shared() {
-                shared::forget_deletion_of(transaction, &ids)?;
+                shared::delete_ids(transaction, "deleted_captures", &ids)?;
             }
             statements::known(transaction, &ids)
         };

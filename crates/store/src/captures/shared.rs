@@ -24,9 +24,9 @@ const LOCK: i64 = 7_263_480_254_919_331_448;
 pub(crate) struct SharedCaptures {
     database: Database,
     /// The name of this gateway.
-    instance: String,
+    pub(crate) instance: String,
     /// The name of its data directory.
-    directory: String,
+    pub(crate) directory: String,
     prefix: i64,
     /// Whether the local database may hold rows that PostgreSQL lacks.
     spooled: AtomicBool,
@@ -46,14 +46,6 @@ impl SharedCaptures {
             spooled: AtomicBool::new(true),
             away: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) fn instance(&self) -> &str {
-        &self.instance
-    }
-
-    pub(crate) fn directory(&self) -> &str {
-        &self.directory
     }
 
     pub(super) async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
@@ -224,12 +216,12 @@ fn mark_deleted(
     transaction.execute(&mark, &[Value::Column(&ids), copies.value(), owner]).map(drop)
 }
 
-/// Forgets that these captures were deleted.
-pub(super) fn forget_deletion_of(transaction: &Transaction<'_>, ids: &[RequestId]) -> Result<()> {
-    delete_ids(transaction, "deleted_captures", ids)
-}
-
-fn delete_ids(transaction: &Transaction<'_>, table: &str, ids: &[RequestId]) -> Result<()> {
+/// Deletes the rows of these captures from a table.
+pub(super) fn delete_ids(
+    transaction: &Transaction<'_>,
+    table: &str,
+    ids: &[RequestId],
+) -> Result<()> {
     let delete = format!("DELETE FROM {table} WHERE id = ANY(CAST(?1 AS TEXT[]))");
     let ids: Vec<_> = ids.iter().map(ToValue::value).collect();
     transaction.execute(&delete, &[Value::Column(&ids)]).map(drop)
@@ -238,8 +230,7 @@ fn delete_ids(transaction: &Transaction<'_>, table: &str, ids: &[RequestId]) -> 
 /// Forgets deletions that are older than `kept`.
 pub(super) fn forget_deleted(transaction: &Transaction<'_>, kept: Duration) -> Result<()> {
     let forget = format!("DELETE FROM deleted_captures WHERE at < {NOW} - ?1");
-    transaction.execute(&forget, &params![kept])?;
-    Ok(())
+    transaction.execute(&forget, &params![kept]).map(drop)
 }
 
 /// As [`super::CaptureIndex::left_behind`].

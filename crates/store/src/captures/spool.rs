@@ -36,8 +36,7 @@ pub(super) fn taken(transaction: &Transaction<'_>, segment: i64, ids: &[RequestI
     }
     let empty = "DELETE FROM segments WHERE number = ?1 AND NOT EXISTS (
         SELECT 1 FROM captures WHERE id BETWEEN first AND last AND segment = ?1)";
-    transaction.execute(empty, &params![segment])?;
-    Ok(())
+    transaction.execute(empty, &params![segment]).map(drop)
 }
 
 fn capture(row: &Row<'_>) -> Result<(CaptureRow, CaptureLocation)> {

@@ -64,8 +64,7 @@ pub(crate) fn put_segment(
           last = CASE WHEN excluded.last > segments.last
             THEN excluded.last ELSE segments.last END";
     let values = params![segment.number, segment.newest_us, segment.bytes, first, last];
-    transaction.execute(put, &values)?;
-    Ok(())
+    transaction.execute(put, &values).map(drop)
 }
 
 /// Deletes a capture. With `copies`, also deletes its replays and shadows, their replays and
@@ -137,6 +136,5 @@ pub(super) fn drop_captures(
 }
 
 pub(super) fn drop_segment(transaction: &Transaction<'_>, number: i64) -> Result<()> {
-    transaction.execute("DELETE FROM segments WHERE number = ?1", &params![number])?;
-    Ok(())
+    transaction.execute("DELETE FROM segments WHERE number = ?1", &params![number]).map(drop)
 }

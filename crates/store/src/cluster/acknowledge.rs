@@ -74,7 +74,7 @@ impl Acknowledger {
             let pause = match self.waiting.last() {
                 None => self.shared.jittered(self.shared.timing.heartbeat()),
                 Some(last) => {
-                    let waited = since_boot().saturating_sub(last.barrier.began());
+                    let waited = since_boot().saturating_sub(last.barrier.began);
                     (waited / 2).clamp(LOOK.0, LOOK.1)
                 }
             };
@@ -114,7 +114,7 @@ impl Acknowledger {
         if self.waiting.is_empty() && !reaps {
             return Ok(());
         }
-        if let Some(rev) = self.waiting.iter().map(|one| one.barrier.rev()).max() {
+        if let Some(rev) = self.waiting.iter().map(|one| one.barrier.rev).max() {
             let process = self.shared.identity.process.clone();
             let behind =
                 move |transaction: &Transaction<'_>| peers::behind(transaction, &process, rev);
@@ -144,7 +144,7 @@ impl Acknowledger {
             match one.barrier.step(now, timing, others) {
                 BarrierStep::Wait => waiting.push(one),
                 BarrierStep::Fence => {
-                    fence = fence.max(Some(one.barrier.rev()));
+                    fence = fence.max(Some(one.barrier.rev));
                     waiting.push(one);
                 }
                 BarrierStep::Done(end) => over.extend(self.answer(one, end)),
@@ -176,7 +176,7 @@ impl Acknowledger {
                 other.applied
             );
         }
-        for one in self.waiting.iter_mut().filter(|one| one.barrier.rev() <= rev) {
+        for one in self.waiting.iter_mut().filter(|one| one.barrier.rev <= rev) {
             one.barrier.fenced(now, &ids);
         }
         Ok(())
@@ -185,12 +185,12 @@ impl Acknowledger {
     /// Tells the caller of a change how its wait ended. Returns the ids of gateways whose rows can
     /// be deleted.
     fn answer(&self, one: Waiting, end: BarrierEnd) -> Vec<String> {
-        let took = since_boot().saturating_sub(one.barrier.began());
-        self.shared.observe(took);
+        let took = since_boot().saturating_sub(one.barrier.began);
+        self.shared.metrics.change_acknowledged(took);
         if !end.unconfirmed.is_empty() {
             log::error!(
                 "change {} is not confirmed by {}, which answer without a lease",
-                one.barrier.rev(),
+                one.barrier.rev,
                 end.unconfirmed.join(", ")
             );
         }
@@ -205,7 +205,7 @@ impl Acknowledger {
         let most = 2 * (timing.patience() + timing.until_stopped());
         let (late, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition(|one| since_boot() >= one.barrier.began() + most);
+            .partition(|one| since_boot() >= one.barrier.began + most);
         self.waiting = waiting;
         for one in late {
             let error = format!("it is durable, but not every gateway has confirmed it: {why}");

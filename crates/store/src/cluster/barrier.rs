@@ -17,8 +17,8 @@ use super::peers::Peer;
 /// One change that waits.
 #[derive(Debug)]
 pub(super) struct Barrier {
-    rev: u64,
-    began: Duration,
+    pub(super) rev: u64,
+    pub(super) began: Duration,
     fence: Option<Fence>,
 }
 
@@ -53,14 +53,6 @@ pub(super) struct BarrierEnd {
 impl Barrier {
     pub(super) fn new(rev: u64, now: Duration) -> Self {
         Barrier { rev, began: now, fence: None }
-    }
-
-    pub(super) fn rev(&self) -> u64 {
-        self.rev
-    }
-
-    pub(super) fn began(&self) -> Duration {
-        self.began
     }
 
     /// What to do at `now`, given the rows of the other gateways as they were read after the last

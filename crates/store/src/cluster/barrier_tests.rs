@@ -139,10 +139,10 @@ impl World {
         waiting.retain_mut(|barrier| {
             if self.naive {
                 let holds = |row: &Row| {
-                    row.peer.applied < barrier.rev() && self.now < row.renewed + TIMING.lease
+                    row.peer.applied < barrier.rev && self.now < row.renewed + TIMING.lease
                 };
                 let done = !self.rows.iter().flatten().any(holds);
-                self.acknowledged = self.acknowledged.max(if done { barrier.rev() } else { 0 });
+                self.acknowledged = self.acknowledged.max(if done { barrier.rev } else { 0 });
                 return !done;
             }
             match barrier.step(self.now, TIMING, &others) {
@@ -150,7 +150,7 @@ impl World {
                 BarrierStep::Fence => {
                     let mut ids = BTreeSet::new();
                     for row in self.rows.iter_mut().flatten() {
-                        if row.peer.applied < barrier.rev() {
+                        if row.peer.applied < barrier.rev {
                             row.fenced = true;
                             ids.insert(row.peer.id.clone());
                         }
@@ -161,15 +161,15 @@ impl World {
                 BarrierStep::Done(end) => {
                     let longest = self.gateways.iter().map(|one| one.lease).max().unwrap();
                     let stopped = Timing { lease: longest }.until_stopped();
-                    let late = barrier.began() + TIMING.patience() + stopped;
+                    let late = barrier.began + TIMING.patience() + stopped;
                     // One look fences, and another one ends the wait.
-                    assert!(self.now <= late + pauses, "{:?}", self.now - barrier.began());
+                    assert!(self.now <= late + pauses, "{:?}", self.now - barrier.began);
                     for row in &mut self.rows {
                         if row.as_ref().is_some_and(|row| end.over.contains(&row.peer.id)) {
                             *row = None;
                         }
                     }
-                    self.acknowledged = self.acknowledged.max(barrier.rev());
+                    self.acknowledged = self.acknowledged.max(barrier.rev);
                     false
                 }
             }

@@ -160,14 +160,12 @@ pub(super) fn forget_former(
     id: &GatewayId,
 ) -> Result<()> {
     let delete = "DELETE FROM gateways WHERE process = ?1 AND id <> ?2";
-    transaction.execute(delete, &params![process, id])?;
-    Ok(())
+    transaction.execute(delete, &params![process, id]).map(drop)
 }
 
 /// Deletes all rows of this process, which has ended its lease.
 pub(super) fn leave(transaction: &Transaction<'_>, process: &str) -> Result<()> {
-    transaction.execute("DELETE FROM gateways WHERE process = ?1", &params![process])?;
-    Ok(())
+    transaction.execute("DELETE FROM gateways WHERE process = ?1", &params![process]).map(drop)
 }
 
 /// The rows of other gateways, and of processes before this one, that have not applied `rev`.

@@ -48,8 +48,4 @@ impl ClusterState {
         let part = u32::try_from(self.random.next_u64() % 401).unwrap_or(200);
         mean * (800 + part) / 1000
     }
-
-    pub(super) fn observe(&self, waited: Duration) {
-        self.metrics.change_acknowledged(waited);
-    }
 }

@@ -40,3 +40,20 @@ row! { "users" shows id, role, disabled =>
         pub created_at: Timestamp,
     }
 }
+
+impl UserRow {
+    /// An enabled user without a name, labels and limits.
+    pub fn new(id: UserId, email: String, role: Role, password: String, at: Timestamp) -> Self {
+        UserRow {
+            id,
+            email,
+            name: None,
+            role,
+            password,
+            disabled: false,
+            labels: BTreeMap::new(),
+            limits: Limits::default(),
+            created_at: at,
+        }
+    }
+}

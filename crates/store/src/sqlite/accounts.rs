@@ -14,6 +14,7 @@ use super::super::{Result, StoreError};
 use super::backup::{close_checked, copy};
 use super::connection::{Durability, checkpoint, discard_log, open, open_to_look, open_to_read};
 use super::transaction::SqliteTransaction;
+use rerouter_base::atomic_file::allow_absent;
 
 const FILE: &str = "accounts.db";
 /// Number of prepared statements that a connection keeps: enough for all of the store.
@@ -123,10 +124,7 @@ pub(crate) fn open_current(dir: &Path) -> Result<Connection> {
     }
     drop(file);
     for left in [next.clone(), dir.join("accounts.db-next-journal")] {
-        match std::fs::remove_file(left) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
+        allow_absent(std::fs::remove_file(left))?;
     }
     let mut file = copy(&path, &next)?;
     let step = |transaction: &Transaction<'_>| steps::bring_up(transaction, Base::Accounts);

@@ -14,6 +14,7 @@ use super::super::{Faults, Result, StoreError};
 use super::capture_insert::insert;
 use super::connection::{Durability, checkpoint, open, open_to_read};
 use super::transaction::SqliteTransaction;
+use rerouter_base::atomic_file::allow_absent;
 
 /// Maximum size of an index that is checked whole at the start. Of a larger index only the length
 /// is checked.
@@ -182,10 +183,7 @@ fn set_aside(path: &Path, why: &str) -> Result<()> {
     std::fs::create_dir(&aside)?;
     // The index is moved last: a start that breaks off here finds it damaged once more.
     for name in ["captures", "captures.db-wal", "captures.db-shm", "captures.db"] {
-        match std::fs::rename(path.with_file_name(name), aside.join(name)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
+        allow_absent(std::fs::rename(path.with_file_name(name), aside.join(name)))?;
     }
     Ok(())
 }

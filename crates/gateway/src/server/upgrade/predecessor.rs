@@ -24,6 +24,7 @@ use super::wire::DESCRIPTORS;
 use super::wire::{self, why};
 use super::{ANSWER_TIME, HELLO, LOAD_TIME, MORE, Offer, Offered, READY, Reports, socket_path};
 use crate::server::systemd;
+use rerouter_base::atomic_file::allow_absent;
 use rerouter_base::blocking::blocking;
 use rerouter_core::app::App;
 
@@ -51,7 +52,7 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
         warn!("no upgrade is possible: cannot listen on {}: {error}", path.display());
     });
     // The id of the process before this one, until that has ended.
-    let mut before = offering.before.as_ref().map(Takeover::process);
+    let mut before = offering.before.as_ref().map(|before| before.process);
     let mut ended = pin!(OptionFuture::from(offering.before.take().map(Takeover::ended)));
     loop {
         let came = tokio::select! {
@@ -106,10 +107,7 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
 /// Listens for new processes of this user. The data directory is locked, so a socket file that
 /// exists was left by an earlier process.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    allow_absent(std::fs::remove_file(path))?;
     let socket = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(socket)

@@ -19,7 +19,8 @@ use rerouter_store::DataDir;
 /// What a new process got from the running gateway.
 pub(in crate::server) struct Takeover {
     stream: std::os::unix::net::UnixStream,
-    process: u32,
+    /// The id of the running process.
+    pub(super) process: u32,
     pub(in crate::server) sockets: Vec<(SocketAddr, TcpListener)>,
 }
 
@@ -89,11 +90,6 @@ impl Takeover {
         }
         info!("took over from the running gateway");
         Ok(())
-    }
-
-    /// The id of the running process.
-    pub(super) fn process(&self) -> u32 {
-        self.process
     }
 
     /// Resolves when the process before this one has ended.
