@@ -241,7 +241,7 @@ impl Store {
     /// The connection for what requests wait for. Where gateways share the store, it is that of the
     /// lease: the other one may be busy for seconds, as with a long list.
     pub(super) fn prompt(&self) -> &Backend {
-        self.databases.cluster.get().map_or(&self.databases.accounts, Cluster::prompt)
+        self.databases.cluster.get().map_or(&self.databases.accounts, |cluster| &cluster.prompt)
     }
 
     /// As [`Store::write`], on this connection, for a write that waits for no mutation.

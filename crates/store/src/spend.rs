@@ -145,10 +145,9 @@ impl Store {
 
     /// What writes changed that were not `seen`, in the periods that count.
     pub async fn spend_news(&self, holder: i64, seen: &str, since: Since) -> Result<SpendNews> {
-        let seen = seen.to_owned();
-        let is_all = seen.is_empty();
-        let read = move |transaction: &Transaction<'_>| news(transaction, holder, &seen, since);
-        if is_all { self.read_after_writes(read).await } else { self.read_one(read).await }
+        let known = seen.to_owned();
+        let read = move |transaction: &Transaction<'_>| news(transaction, holder, &known, since);
+        if seen.is_empty() { self.read_after_writes(read).await } else { self.read_one(read).await }
     }
 
     /// Up to `limit` holds of dead processes, the latest first.

@@ -166,9 +166,7 @@ async fn write_usage(app: Arc<App>) {
 
 /// Whether a round failed. Logs the first error of several.
 fn is_failing(round: Option<Result<(), StoreError>>, before: bool, what: &str) -> bool {
-    if let Some(Err(error)) = &round
-        && !before
-    {
+    if let Some(Err(error)) = round.as_ref().filter(|_| !before) {
         warn!("{what} could not be stored, retrying: {error}");
     }
     !matches!(round, Some(Ok(())))

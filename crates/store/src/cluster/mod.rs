@@ -72,7 +72,7 @@ pub(super) struct Cluster {
     shared: Arc<ClusterState>,
     asked: mpsc::Sender<Acknowledgement>,
     /// The connection of the lease, on which nothing takes long.
-    prompt: Backend,
+    pub(super) prompt: Backend,
     stopping: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -130,10 +130,6 @@ impl Cluster {
 
     pub(super) fn authority(&self) -> Authority {
         self.shared.authority.clone()
-    }
-
-    pub(super) fn prompt(&self) -> &Backend {
-        &self.prompt
     }
 
     pub(super) fn lease(&self) -> Duration {
