@@ -20,10 +20,11 @@
 //! - **vocabulary**: [`bounds`] limits that several crates share · [`words`] enumerations with a
 //!   word for each value · [`clock`] · [`error`] kinds of refusal · [`id`] · [`interface`] PIN,
 //!   AGENT, ROUTER · [`money`] · [`usage_kind`] what providers bill · [`url`] · [`atomic_file`]
-//!   files replaced in one step · [`blocking`] work on threads that may block · [`turns`] fair
-//!   turns for expensive work · [`repeats`] calls with an `Idempotency-Key` · [`body_memory`] the
-//!   limit on bodies in memory · [`unread`] the limit on answers that clients do not read ·
-//!   [`trace_context`] the W3C trace context of a request · [`secret`]
+//!   files replaced in one step · [`blocking`] work on threads that may block · [`count_guard`]
+//!   what is under way · [`turns`] fair turns for expensive work · [`repeats`] calls with an
+//!   `Idempotency-Key` · [`body_memory`] the limit on bodies in memory · [`unread`] the limit on
+//!   answers that clients do not read · [`trace_context`] the W3C trace context of a request ·
+//!   [`secret`]
 //! - **reporting**: [`log`] diagnostics and access lines · [`metrics`]
 //! - **adapters**: [`document`] YAML, read by tables of keys · [`store`] accounts, keys and
 //!   documents, in SQLite or PostgreSQL, and the index of captures ·
@@ -240,8 +241,8 @@ pub use rerouter_gateway::server::{BootError, Environment, Gateway};
 use {
     rerouter_access::{auth, limits, nodes},
     rerouter_base::{
-        atomic_file, blocking, body_memory, bounds, clock, error, id, interface, log, metrics,
-        money, repeats, secret, trace_context, turns, unread, url, usage_kind, words,
+        atomic_file, blocking, body_memory, bounds, clock, count_guard, error, id, interface, log,
+        metrics, money, repeats, secret, trace_context, turns, unread, url, usage_kind, words,
     },
     rerouter_captures::{archive, capture, redaction, telemetry},
     rerouter_cli as cli, rerouter_console as console,

@@ -58,7 +58,16 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 pub(crate) const ROWS: &[&[&str]] = &[
     &["bounds", "words"],
     &["clock", "error", "id", "interface", "money", "url", "usage_kind"],
-    &["atomic_file", "blocking", "turns", "repeats", "body_memory", "unread", "trace_context"],
+    &[
+        "atomic_file",
+        "blocking",
+        "count_guard",
+        "turns",
+        "repeats",
+        "body_memory",
+        "unread",
+        "trace_context",
+    ],
     &["secret"],
     &["log"],
     &["metrics"],
