@@ -13,9 +13,9 @@ pub(super) fn next_rev(transaction: &Transaction<'_>) -> Result<&'static str> {
     Ok("(SELECT spend_rev FROM state)")
 }
 
-/// The writes that a statement sees, as SQL for a text, and the condition of those that one with
-/// the text `?2` did not see: of all, if it is empty. A table from another database may have larger
-/// numbers than any write here.
+/// Two pieces of SQL. The first is a text that names the writes which this statement sees. The
+/// second is a condition on `rev`: the statement that returned the text `?2` did not see the write.
+/// Rows that were copied from another database may have larger numbers than any write here.
 pub(super) fn seen_and_unseen(transaction: &Transaction<'_>) -> (&'static str, &'static str) {
     match transaction.is_shared() {
         true => (
@@ -29,8 +29,8 @@ pub(super) fn seen_and_unseen(transaction: &Transaction<'_>) -> (&'static str, &
     }
 }
 
-/// The end of what a text of [`seen_and_unseen`] stands for: `5` or, with the numbers of unfinished
-/// writes, `3:5:3,4`.
+/// The number behind the last write that a text of [`seen_and_unseen`] names: 5 for `5`, and for
+/// `3:5:3,4`, a snapshot of PostgreSQL.
 pub(super) fn end_of(seen: &str) -> u64 {
     let end = seen.split(':').nth(1).unwrap_or(seen);
     end.parse().unwrap_or(0)

@@ -46,7 +46,7 @@ pub(super) fn fill(
 
 pub(super) fn each(transaction: &Transaction<'_>, mut take: impl FnMut(Change)) -> Result<u64> {
     scan(transaction, |user: UserRow| take(Change::User(user.into())))?;
-    // A million keys share one copy of what many of them have.
+    // Keys with equal parts share one copy of them.
     let (mut users, mut actors) = (HashSet::new(), HashSet::new());
     let (mut scopes, mut labels, mut limits) = (HashSet::new(), HashSet::new(), HashSet::new());
     scan(transaction, |mut key: KeyRow| {

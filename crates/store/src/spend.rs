@@ -172,7 +172,7 @@ impl Store {
                 AND held > 0 AND holder NOT IN (SELECT holder FROM holders)";
             let lost = transaction
                 .rows(lost, &params![subject, period], |row| Columns::new(row).two::<i64, u64>())?;
-            let sum: NanoUsd = lost.iter().map(|(_, held)| held).sum();
+            let sum = lost.iter().fold(0, |sum: NanoUsd, (_, held)| sum.saturating_add(*held));
             if sum == 0 || spent > sum {
                 return Ok(false);
             }

@@ -102,7 +102,7 @@ impl Key {
     }
 }
 
-/// A key in a table of keys by a part of them, which the table need not hold again.
+/// Defines an entry of a table that finds keys by one of their fields, without a copy of it.
 macro_rules! keyed {
     ($name:ident by $part:ident: $kind:ty) => {
         #[derive(Debug)]
@@ -133,7 +133,7 @@ macro_rules! keyed {
 keyed! { ByDigest by digest: [u8; 32] }
 keyed! { ById by id: KeyId }
 
-/// Inserts a key, or replaces the one that was there. At no moment there is none.
+/// Inserts a key, or replaces the one that was there. A look-up meanwhile finds one of the two.
 fn put<K: Eq + Hash>(table: &DashMap<K, ()>, key: K) {
     match table.entry(key) {
         Entry::Occupied(old) => drop(old.replace_entry(())),

@@ -197,8 +197,8 @@ impl Session {
         }
     }
 
-    /// The statements that limit the time of those without a transaction: PostgreSQL would not
-    /// notice that nobody waits for an answer any more.
+    /// Sets limits of time for statements without a transaction. While it waits for a lock,
+    /// PostgreSQL does not notice that its client is gone.
     fn limits(&self) -> String {
         if self.url.is_pooled {
             return String::new();
