@@ -57,6 +57,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use log::info;
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
@@ -264,13 +265,17 @@ pub fn run(
     if let Some(takeover) = &takeover {
         takeover.begin(&app)?;
     }
+    let socket = upgrade::listen(app.store.dir());
+    if takeover.is_some() {
+        info!("took over from the running gateway");
+    }
     listeners::listen(&sockets)?;
     let handed_over = Arc::new(Notify::new());
     let caught = Mutex::new(Some(caught));
     let stop = StopSignals { caught, handed_over: Arc::clone(&handed_over) };
     services::add_upgrade(
         &mut server,
-        Offering { app, sockets, before: takeover, next, handed_over },
+        Offering { app, sockets, socket, before: takeover, next, handed_over },
     );
     server.run(RunArgs { shutdown_signal: Box::new(stop) });
     Ok(())

@@ -25,7 +25,7 @@ mod predecessor;
 mod successor;
 mod wire;
 
-pub(super) use predecessor::{Offering, run};
+pub(super) use predecessor::{Offering, listen, run};
 pub(super) use successor::{Takeover, take_over};
 
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{Command, Stdio};
@@ -32,6 +32,8 @@ use rerouter_core::app::App;
 pub(in crate::server) struct Offering {
     pub(in crate::server) app: Arc<App>,
     pub(in crate::server) sockets: Vec<(SocketAddr, TcpListener)>,
+    /// The socket on which new processes ask, unless it could not be bound.
+    pub(in crate::server) socket: Option<StdUnixListener>,
     /// The connection to the process before this one, if that still runs.
     pub(in crate::server) before: Option<Takeover>,
     /// The program of the next process and its arguments, for SIGQUIT.
@@ -47,10 +49,7 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
         warn!("SIGQUIT cannot be received: it ends this process");
         return;
     };
-    let path = socket_path(offering.app.store.dir());
-    let socket = listen(&path).inspect_err(|error| {
-        warn!("no upgrade is possible: cannot listen on {}: {error}", path.display());
-    });
+    let socket = offering.socket.take().and_then(|socket| UnixListener::from_std(socket).ok());
     // The id of the process before this one, until that has ended.
     let mut before = offering.before.as_ref().map(|before| before.process);
     let mut ended = pin!(OptionFuture::from(offering.before.take().map(Takeover::ended)));
@@ -70,7 +69,7 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
                 start(&offering.next);
                 continue;
             }
-            came = accept(socket.as_ref().ok()) => came,
+            came = accept(socket.as_ref()) => came,
         };
         let offered = tokio::select! {
             // The new process sees that its connection closes.
@@ -104,13 +103,22 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
     }
 }
 
-/// Listens for new processes of this user. The data directory is locked, so a socket file that
-/// exists was left by an earlier process.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    allow_absent(std::fs::remove_file(path))?;
-    let socket = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(socket)
+/// Listens for new processes of this user, from before the gateway says that it serves. The data
+/// directory is locked, so a socket file that exists was left by an earlier process.
+pub(in crate::server) fn listen(data_dir: &Path) -> Option<StdUnixListener> {
+    let path = socket_path(data_dir);
+    let listen = || {
+        allow_absent(std::fs::remove_file(&path))?;
+        let socket = StdUnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        socket.set_nonblocking(true)?;
+        Ok::<_, io::Error>(socket)
+    };
+    listen()
+        .inspect_err(|error| {
+            warn!("no upgrade is possible: cannot listen on {}: {error}", path.display());
+        })
+        .ok()
 }
 
 async fn accept(socket: Option<&UnixListener>) -> tokio::net::UnixStream {

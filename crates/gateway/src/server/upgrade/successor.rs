@@ -5,7 +5,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-use log::info;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
@@ -88,7 +87,6 @@ impl Takeover {
         if !app.store.is_shared() {
             app.nodes.refuse_signatures_until(now);
         }
-        info!("took over from the running gateway");
         Ok(())
     }
 
