@@ -66,9 +66,9 @@ impl Pair {
     pub fn start(connections: u16, threads: u16, window: Duration, kind: Kind) -> Result<Pair> {
         let upstream = Upstream::start()?;
         let to = upstream.address();
-        let binary = Path::new(env!("CARGO_BIN_EXE_rerouter"));
+        let binary = sides::timed();
         let gateway =
-            |name, captures| sides::gateway(&Start::Plain, name, binary, to, threads, captures);
+            |name, captures| sides::gateway(&Start::Plain, name, &binary, to, threads, captures);
         let beside = match kind {
             Kind::BesideNoneKept => gateway("none kept", false)?,
             Kind::Evaluating => gateway("idle", true)?,
@@ -77,7 +77,7 @@ impl Pair {
             }
             Kind::BesideShared(captures) => {
                 let (sizes, more) = ((threads, captures), "isolate_threads: false\n");
-                sides::gateway_with(&Start::Plain, "threads shared", binary, to, sizes, more)?
+                sides::gateway_with(&Start::Plain, "threads shared", &binary, to, sizes, more)?
             }
             _ => sides::bare(&Start::Plain, "bare", to, threads, 1)?,
         };

@@ -1,7 +1,7 @@
 //! The sides of a comparison that this repository builds: bare Pingora and the gateway.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rerouter_bare::ROLE;
@@ -12,6 +12,13 @@ use crate::load::connect;
 use crate::process::{Process, free_address};
 
 pub const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
+
+/// The gateway that is timed: the one that `benches/run` built as a release is, or else the one that
+/// was built with this bench.
+pub fn timed() -> PathBuf {
+    let released = std::env::var_os("REROUTER_BINARY");
+    released.unwrap_or_else(|| env!("CARGO_BIN_EXE_rerouter").into()).into()
+}
 
 /// How to start a process.
 pub enum Start {

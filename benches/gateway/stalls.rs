@@ -41,8 +41,8 @@ pub fn measure(
     other: Option<&Path>,
 ) -> Result<()> {
     let upstream = upstream()?;
-    let binary = other.unwrap_or(Path::new(env!("CARGO_BIN_EXE_rerouter")));
-    let gateway = sides::gateway(&Start::Plain, "rerouter", binary, upstream, threads, captures)?;
+    let binary = other.map_or_else(sides::timed, Path::to_owned);
+    let gateway = sides::gateway(&Start::Plain, "rerouter", &binary, upstream, threads, captures)?;
     gateway.write("routing.yaml", &routing(upstream))?;
     std::thread::sleep(RELOAD);
     let mut bodies = chat_bodies(600);
