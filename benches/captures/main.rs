@@ -29,7 +29,7 @@ use tempfile::TempDir;
 
 // The gateway's own allocator.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Measures the cost of captures.
 #[derive(Parser)]

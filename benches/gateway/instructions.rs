@@ -18,15 +18,8 @@ const KINDS: [(&str, Kind); 2] =
     [("pingora_proxy::", Kind::DataPath), ("ZSTD_compress", Kind::Captures)];
 /// Functions by which Rust code allocates, on all sides. Calls between them belong to the
 /// allocator.
-const ALLOCATES: [&str; 7] = [
-    "mi_malloc",
-    "mi_malloc_aligned",
-    "mi_zalloc",
-    "mi_zalloc_aligned",
-    "mi_calloc",
-    "mi_realloc",
-    "mi_realloc_aligned",
-];
+const ALLOCATES: [&str; 5] =
+    ["_rjem_malloc", "_rjem_mallocx", "_rjem_calloc", "_rjem_realloc", "_rjem_rallocx"];
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -211,7 +204,7 @@ fn read(text: &str) -> Option<(Kind, Tally)> {
 }
 
 fn is_allocator(name: &str) -> bool {
-    name.starts_with("mi_") || name.starts_with("_mi_")
+    name.starts_with("_rjem_")
 }
 
 fn control(process: &Process, what: &str) -> Result<()> {

@@ -46,7 +46,7 @@ use upstream::Shape;
 
 // The gateway's own allocator, so that both sides allocate alike.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
