@@ -13,8 +13,8 @@ use crate::process::{Process, free_address};
 
 pub const ADMIN: &str = "bench-admin-0123456789abcdef0123456789abcdef";
 
-/// The gateway that is timed: the one that `benches/run` built as a release is, or else the one that
-/// was built with this bench.
+/// The gateway that is timed: the one that `benches/run` built as a release is, or else the one
+/// that was built with this bench.
 pub fn timed() -> PathBuf {
     let released = std::env::var_os("REROUTER_BINARY");
     released.unwrap_or_else(|| env!("CARGO_BIN_EXE_rerouter").into()).into()
