@@ -19,6 +19,8 @@ from pathlib import Path
 
 ADMIN = 'rtr_admin_' + '0' * 40
 CONNECTIONS = 16
+# Seconds for all requests of one gateway.
+PATIENCE = 600
 EVENTS = 24
 WORDS = ('the a of and to in that order which request answer model stream token limit price key '
          'proxy gateway capture replay budget write read small large first last').split()
@@ -112,12 +114,15 @@ async def start(binary, directory, provider, captures):
     process = subprocess.Popen([binary, 'serve', '--config', directory / 'server.yaml'], env=env,
                                stdout=open(directory / 'log', 'w'), stderr=subprocess.STDOUT)
     for _ in range(600):
+        if process.poll() is not None:
+            break
         try:
             _, writer = await asyncio.open_connection('127.0.0.1', port)
             writer.close()
             return process, port
         except OSError:
             await asyncio.sleep(0.05)
+    process.kill()
     raise SystemExit((directory / 'log').read_text())
 
 
@@ -159,22 +164,30 @@ def bodies(size, streams, model='auto'):
     return made
 
 
+async def send(port):
+    keys = []
+    for limits in ({}, {'rpm': 10_000_000, 'budget': {'usd': 1_000, 'per': 'month'}}):
+        wanted = json.dumps({'name': 'training', 'limits': limits}).encode()
+        made = await ask(port, '/v1/router/keys', ADMIN, [wanted], 1)
+        keys.append(made['key'])
+    chat, messages = '/v1/chat/completions', '/v1/messages'
+    for size, count in ((600, 30_000), (8 << 10, 15_000), (100 << 10, 3_000)):
+        await ask(port, chat, keys[0], bodies(size, False), count)
+    await ask(port, chat, keys[0], bodies(600, True), 3_000)
+    await ask(port, chat, keys[1], bodies(600, False), 4_000)
+    for path, model in ((chat, 'claude'), (messages, 'auto'), (messages, 'claude')):
+        for streams in (False, True):
+            await ask(port, path, keys[0], bodies(2_000, streams, model), 1_000)
+
+
 async def train(binary, provider, captures):
     with tempfile.TemporaryDirectory() as directory:
         process, port = await start(binary, Path(directory), provider, captures)
-        keys = []
-        for limits in ({}, {'rpm': 10_000_000, 'budget': {'usd': 1_000, 'per': 'month'}}):
-            wanted = json.dumps({'name': 'training', 'limits': limits}).encode()
-            made = await ask(port, '/v1/router/keys', ADMIN, [wanted], 1)
-            keys.append(made['key'])
-        chat, messages = '/v1/chat/completions', '/v1/messages'
-        for size, count in ((600, 30_000), (8 << 10, 15_000), (100 << 10, 3_000)):
-            await ask(port, chat, keys[0], bodies(size, False), count)
-        await ask(port, chat, keys[0], bodies(600, True), 3_000)
-        await ask(port, chat, keys[1], bodies(600, False), 4_000)
-        for path, model in ((chat, 'claude'), (messages, 'auto'), (messages, 'claude')):
-            for streams in (False, True):
-                await ask(port, path, keys[0], bodies(2_000, streams, model), 1_000)
+        try:
+            await asyncio.wait_for(send(port), PATIENCE)
+        except BaseException:
+            process.kill()
+            raise
         process.terminate()
         if process.wait() != 0:
             raise SystemExit((Path(directory) / 'log').read_text())

@@ -306,6 +306,9 @@ async fn while_the_process_before_drains_there_is_no_second_upgrade() {
     let _lost = streaming(&Site::of(&gateway), &key, &slow).await;
     gateway.upgrade().await;
     let why = format!("process {first} still ends its requests after the last upgrade: try again");
+    // At once: the process that has just taken over is asked, and does not end.
+    gateway.signal("QUIT");
+    until("the refusal", async || (gateway.log().matches(&why).count() == 2).then_some(())).await;
     for _ in 0..2 {
         let said = gateway.fail_to_upgrade().await;
         // By the new process, and by the one that goes on.

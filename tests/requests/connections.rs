@@ -53,6 +53,14 @@ fn h2_request(stream: u32, path: &str, address: SocketAddr) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn idle_threads_hold_no_huge_pages() {
+    let (gateway, _provider) = start(|setup| setup).await;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.process())).unwrap();
+    // proc_pid_status(5): since Linux 5.0.
+    assert!(status.contains("THP_enabled:\t0"), "{status}");
+}
+
+#[tokio::test]
 async fn streams_that_nobody_reads_shut_nobody_out() {
     const CONNECTIONS: usize = 206;
     const STREAMS: u32 = 99;

@@ -82,20 +82,24 @@ async fn connections_ended(app: &App) {
 /// number is right on Linux and macOS, except on MIPS.
 const SIGXFSZ: i32 = 25;
 
-/// SIGTERM and SIGINT. From its creation on neither ends the process by itself, and none is missed.
+/// SIGTERM, SIGINT and SIGQUIT. From its creation on none of them ends the process by itself, and
+/// none is missed.
 pub struct CaughtSignals {
     terminate: Signal,
     interrupt: Signal,
+    /// Asks for an upgrade. Taken by what does it.
+    pub(super) quit: Option<Signal>,
 }
 
 impl CaughtSignals {
     /// Fails if signals cannot be received. Panics outside a Tokio runtime.
     pub fn catch() -> std::io::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
-        Ok(CaughtSignals { terminate, interrupt: signal(SignalKind::interrupt())? })
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(CaughtSignals { terminate, interrupt, quit: Some(signal(SignalKind::quit())?) })
     }
 
-    /// Resolves at the first signal since the creation, or since the last time.
+    /// Resolves at the first SIGTERM or SIGINT since the creation, or since the last time.
     pub async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

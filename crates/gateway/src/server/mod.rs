@@ -237,7 +237,7 @@ fn acceptors(server: &config::Server) -> usize {
 pub fn run(
     mut gateway: Gateway,
     next: (PathBuf, Vec<OsString>),
-    caught: CaughtSignals,
+    mut caught: CaughtSignals,
     notifies_systemd: bool,
 ) -> Result<(), BootError> {
     let app = gateway.app.clone();
@@ -261,21 +261,22 @@ pub fn run(
     if notifies_systemd {
         server.add_service(background_service("systemd", SystemdService(app.clone())));
     }
-    announce::announce(&app);
     if let Some(takeover) = &takeover {
         takeover.begin(&app)?;
     }
-    let socket = upgrade::listen(app.store.dir());
+    // Before the log says that this process serves: the next upgrade may follow at once.
+    let (quit, socket) = (caught.quit.take(), upgrade::listen(app.store.dir()));
+    listeners::listen(&sockets)?;
+    announce::announce(&app);
     if takeover.is_some() {
         info!("took over from the running gateway");
     }
-    listeners::listen(&sockets)?;
     let handed_over = Arc::new(Notify::new());
     let caught = Mutex::new(Some(caught));
     let stop = StopSignals { caught, handed_over: Arc::clone(&handed_over) };
     services::add_upgrade(
         &mut server,
-        Offering { app, sockets, socket, before: takeover, next, handed_over },
+        Offering { app, sockets, quit, socket, before: takeover, next, handed_over },
     );
     server.run(RunArgs { shutdown_signal: Box::new(stop) });
     Ok(())

@@ -16,7 +16,7 @@ use futures::future::OptionFuture;
 use log::{info, warn};
 use pingora::server::ShutdownWatch;
 use tokio::net::UnixListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 
 use super::successor::Takeover;
@@ -32,6 +32,8 @@ use rerouter_core::app::App;
 pub(in crate::server) struct Offering {
     pub(in crate::server) app: Arc<App>,
     pub(in crate::server) sockets: Vec<(SocketAddr, TcpListener)>,
+    /// SIGQUIT, since the start of the process.
+    pub(in crate::server) quit: Option<Signal>,
     /// The socket on which new processes ask, unless it could not be bound.
     pub(in crate::server) socket: Option<StdUnixListener>,
     /// The connection to the process before this one, if that still runs.
@@ -45,11 +47,12 @@ pub(in crate::server) struct Offering {
 /// Waits for a new process and hands over to it, but only after the process before this one has
 /// ended. SIGQUIT starts a new process.
 pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: ShutdownWatch) {
-    let Ok(mut quit) = signal(SignalKind::quit()) else {
-        warn!("SIGQUIT cannot be received: it ends this process");
-        return;
-    };
-    let socket = offering.socket.take().and_then(|socket| UnixListener::from_std(socket).ok());
+    let Some(mut quit) = offering.quit.take() else { return };
+    let registered = offering.socket.take().map(UnixListener::from_std).transpose();
+    let socket = registered.unwrap_or_else(|error| {
+        warn!("no upgrade is possible: {error}");
+        None
+    });
     // The id of the process before this one, until that has ended.
     let mut before = offering.before.as_ref().map(|before| before.process);
     let mut ended = pin!(OptionFuture::from(offering.before.take().map(Takeover::ended)));
@@ -103,8 +106,8 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
     }
 }
 
-/// Listens for new processes of this user, from before the gateway says that it serves. The data
-/// directory is locked, so a socket file that exists was left by an earlier process.
+/// Listens for new processes of this user. The data directory is locked, so a socket file that
+/// exists was left by an earlier process.
 pub(in crate::server) fn listen(data_dir: &Path) -> Option<StdUnixListener> {
     let path = socket_path(data_dir);
     let listen = || {
