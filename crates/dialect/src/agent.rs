@@ -29,7 +29,6 @@ pub struct AgentRules {
 /// Maps the name and value of a chat completions field to the endpoint's name and value.
 type SamplingWords = for<'a> fn(&'a str, &'a Value) -> Option<(&'a str, Cow<'a, Value>)>;
 
-/// What an agent adds to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentPreset<'a> {
     /// The alias that replaces `agent/<name>` in `model`.
@@ -87,14 +86,12 @@ pub fn apply(
     Ok(splice(body, edits.made))
 }
 
-/// The changes of one body.
 struct Edits {
     made: Vec<Edit>,
     /// Members that the body does not have, each after a comma. They are inserted behind `model`.
     members: Vec<String>,
 }
 
-/// The type and span of a member's value.
 struct MemberValue {
     kind: JsonKind,
     span: Range<usize>,
@@ -102,7 +99,6 @@ struct MemberValue {
     empty: bool,
 }
 
-/// Passes over a value.
 fn place(cursor: &mut Cursor<'_>) -> Result<MemberValue, JsonError> {
     let kind = cursor.kind()?;
     let span = cursor.skip()?;
@@ -231,7 +227,6 @@ fn says(member: &MemberName<'_>, field: &str) -> bool {
         || (MOST_TOKENS.contains(&field) && MOST_TOKENS.iter().any(|other| member.resembles(other)))
 }
 
-/// The agent's sampling fields, translated to the endpoint.
 fn sampling<'a>(preset: &AgentPreset<'a>, rules: &AgentRules) -> Vec<(&'a str, Cow<'a, Value>)> {
     let twice = preset.defaults.contains_key(MOST_TOKENS[0]);
     let fields = preset.defaults.iter().filter(|(name, _)| !twice || *name != MOST_TOKENS[1]);
@@ -248,7 +243,6 @@ pub fn parameters(tool: &Value) -> Value {
     function(tool, "parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} }))
 }
 
-/// Adds a member, if there is one.
 pub fn put(made: &mut Map<String, Value>, name: &str, value: Option<Value>) {
     if let Some(value) = value {
         made.insert(name.to_owned(), value);

@@ -5,7 +5,6 @@ use http::HeaderName;
 use super::Dialect;
 use rerouter_base::error::Error;
 
-/// An endpoint of the data plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endpoint {
     #[default]
@@ -44,7 +43,6 @@ impl Endpoint {
         self.row().request.limits.generates
     }
 
-    /// Whether it counts the tokens of a prompt.
     pub fn counts(self) -> bool {
         self == Endpoint::CountTokens
     }

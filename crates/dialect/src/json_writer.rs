@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::neutral::json_text::{push_text, put_arguments, write_value};
 
-/// Writes a JSON object and returns its bytes.
 pub(super) fn object(write: impl FnOnce(&mut Members<'_>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     in_object(&mut out, write);
@@ -23,7 +22,6 @@ fn in_array(out: &mut Vec<u8>, write: impl FnOnce(&mut Items<'_>)) {
     out.push(b']');
 }
 
-/// The members of an object that is being written.
 pub(super) struct Members<'a> {
     out: &'a mut Vec<u8>,
     is_first: bool,
@@ -49,7 +47,6 @@ impl Members<'_> {
         push_text(text, self.out);
     }
 
-    /// Writes the member, if there is a value.
     pub(super) fn option(&mut self, name: &str, value: &Option<impl Serialize>) {
         if let Some(value) = value {
             self.value(name, value);
@@ -73,7 +70,6 @@ impl Members<'_> {
     }
 }
 
-/// The elements of an array that is being written.
 pub(super) struct Items<'a> {
     out: &'a mut Vec<u8>,
     is_first: bool,

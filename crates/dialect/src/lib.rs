@@ -2,7 +2,7 @@
 //!
 //! Each dialect has a folder with all that is known of it, and rows in the tables of this file.
 //! `rows.rs` and `protocol.rs` declare the rows. The rest of the crate calls methods of
-//! [`Endpoint`], [`Protocol`] and [`Dialect`], and does not match on their variants. Code that
+//! [`Endpoint`], [`Protocol`] and [`Dialect`], and seldom matches on their variants. Code that
 //! dialects share is in `request/` (facts of a request), `stream/` (counts of a stream), `usage.rs`
 //! and `agent.rs`.
 //!

@@ -51,12 +51,11 @@ pub(super) trait Fields<'de>: Default {
     /// Reads the value of a member into its field. `false` if there is none.
     fn read<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error>;
 
-    /// Notes a member without a field.
     fn note(&mut self, name: Cow<'de, str>);
 }
 
-/// Reads an object. Of repeated members the last wins. Members without a field are noted, unless
-/// their value is `null`, `false` or empty.
+/// Of repeated members the last wins. Members without a field are noted, unless their value is
+/// `null`, `false` or empty.
 pub(super) fn read_object<'de, T: Fields<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -284,7 +283,6 @@ pub(super) fn read_parts<P>(
     }
 }
 
-/// A value that is either a string or an object.
 pub(super) enum WordOr<T> {
     Word(String),
     Object(T),

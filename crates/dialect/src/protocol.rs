@@ -5,7 +5,6 @@ use http::{HeaderName, HeaderValue};
 use super::Dialect;
 use super::endpoint::Endpoint;
 
-/// The API that a provider has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     OpenAi,
@@ -15,7 +14,6 @@ pub enum Protocol {
     Mock,
 }
 
-/// The header that carries a provider's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHeader {
     /// The header is `Authorization: Bearer KEY`.
@@ -44,24 +42,17 @@ impl KeyHeader {
     }
 }
 
-/// The head of a request in this protocol.
 pub(super) struct ProtocolRow {
-    /// Name in documents and answers.
     pub(super) word: &'static str,
     /// The endpoints of its API. A document may list others for a provider.
     pub(super) endpoints: &'static [Endpoint],
     /// The dialect of its answers, if no client endpoint has that dialect.
     pub(super) own_dialect: Option<Dialect>,
     pub(super) key: KeyHeader,
-    /// The header that names the API version, and the version that the gateway uses.
     pub(super) version: Option<(HeaderName, HeaderValue)>,
-    /// Whether all base URLs end in `/v1`. People often leave that out.
     pub(super) is_versioned: bool,
-    /// An example of a base URL.
     pub(super) example: &'static str,
-    /// Whether providers take `stream_options`, by which a stream's usage is requested.
     pub(super) takes_stream_options: bool,
-    /// The path of a request to a model, unless the endpoint's path is used.
     pub(super) model_path: Option<fn(model: &str, wanted: Wanted) -> String>,
 }
 
@@ -82,7 +73,6 @@ pub(super) static MOCK: ProtocolRow = ProtocolRow {
 pub enum Way {
     /// Untranslated.
     Native,
-    /// Translated into this dialect.
     Translated(Dialect),
     /// The API does not count tokens, so the gateway estimates them.
     Estimated,
@@ -111,7 +101,6 @@ impl Protocol {
         self != Protocol::Mock
     }
 
-    /// The endpoints of its API.
     pub fn endpoints(self) -> &'static [Endpoint] {
         self.row().endpoints
     }
@@ -133,7 +122,6 @@ impl Protocol {
         }
     }
 
-    /// The header that carries the provider's key.
     pub fn key_header(self) -> KeyHeader {
         self.row().key
     }

@@ -11,7 +11,6 @@ use super::neutral::request::{Request, Use};
 use super::{Dialect, messages};
 use rerouter_base::error::{Error, Kind};
 
-/// A request in the target's dialect.
 #[derive(Debug)]
 pub struct Translated {
     pub body: Bytes,

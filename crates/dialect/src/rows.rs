@@ -14,14 +14,10 @@ use super::stream::event::OversizedRule;
 use super::usage_answer::UsageRules;
 use rerouter_base::error::Error;
 
-/// A dialect's answers.
 pub(super) struct DialectRow {
     pub(super) name: &'static str,
-    /// The name of its API in texts for people.
     pub(super) title: &'static str,
-    /// A reader of its streams.
     pub(super) reader: fn() -> Box<dyn ReadEvents>,
-    /// Reads a whole answer.
     pub(super) read_whole: fn(&str, Each<'_>) -> Result<(), Unreadable>,
     pub(super) oversized: OversizedRule,
     /// Writes a request. Members that the request's rules forbid are left out and noted.
@@ -36,13 +32,11 @@ pub(super) struct DialectRow {
     pub(super) count: Option<CountRules>,
 }
 
-/// How the dialect's clients are read and answered.
 pub(super) struct ClientRules {
     pub(super) read_request: fn(&[u8]) -> Result<Request, MalformedRequest>,
     /// Whether an answer goes on with the text of a last turn of the assistant.
     pub(super) prefills: bool,
     pub(super) write_answer: fn(&Answer, &mut Vec<u8>),
-    /// A writer of streams.
     pub(super) writer: fn(&AnswerContext) -> Box<dyn WriteEvents>,
     /// The whole answer in the last event of a stream, if the dialect repeats it there.
     pub(super) last_event: fn(&[u8]) -> Option<Value>,
@@ -51,22 +45,16 @@ pub(super) struct ClientRules {
     pub(super) joins: bool,
 }
 
-/// The requests and answers of a token count.
 pub(super) struct CountRules {
-    /// Writes the body of the request.
     pub(super) write: fn(&Request) -> Vec<u8>,
     /// Reads the tokens in the answer.
     pub(super) read: fn(&[u8]) -> Option<u64>,
 }
 
-/// An endpoint of clients.
 pub(super) struct EndpointRow {
-    /// Its name in records and signals.
     pub(super) name: &'static str,
-    /// Its path below the base URL of a provider, which ends in `/v1` or the like.
     pub(super) path: &'static str,
     pub(super) dialect: Dialect,
-    /// Whether its requests may cost money.
     pub(super) costs: bool,
     pub(super) request: RequestRules,
     /// How the endpoint takes an agent's additions; `None` if it has no conversations.
@@ -74,8 +62,6 @@ pub(super) struct EndpointRow {
     /// Writes an error of the gateway as the last event of a stream. Its arguments are the error,
     /// the id of the request and the event's sequence number.
     pub(super) error_event: fn(&Error, &str, u64) -> String,
-    /// Whether its answers can be read as chat completions.
     pub(super) completes: bool,
-    /// The header in which its clients look for the id of a request, beside `x-request-id`.
     pub(super) request_id: Option<HeaderName>,
 }

@@ -18,12 +18,10 @@ fn client(to: Dialect) -> &'static ClientRules {
     to.row().client.as_ref().unwrap_or(&super::chat::CLIENT)
 }
 
-/// What an answer is read for in this client's dialect.
 fn fit(to: Dialect) -> AnswerFit {
     AnswerFit { seals: true, joins: client(to).joins }
 }
 
-/// A whole answer in the client's dialect.
 #[derive(Clone, Debug)]
 pub struct TranslatedAnswer {
     pub body: Bytes,
@@ -80,7 +78,6 @@ pub fn translate_error(to: Dialect, status: u16, body: &[u8]) -> Bytes {
     error_body(to, &failure::read(status, body))
 }
 
-/// The body of an error in the client's dialect.
 pub fn error_body(to: Dialect, failure: &Failure) -> Bytes {
     let mut out = Vec::new();
     (client(to).write_failure)(failure, &mut out);
@@ -144,7 +141,6 @@ impl StreamTranslator {
         self.normalizer.is_over()
     }
 
-    /// Whether the stream ended with an error.
     pub fn has_failed(&self) -> bool {
         self.normalizer.has_failed()
     }

@@ -54,7 +54,6 @@ const PLAIN_MODES: [&str; 8] =
 /// Limit on the bytes of a mode. Longer ones are cut.
 const MODE_BYTES: usize = 64;
 
-/// Whether a mode may multiply prices.
 pub fn may_multiply(mode: &str) -> bool {
     !PLAIN_MODES.contains(&mode)
 }

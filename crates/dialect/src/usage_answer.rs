@@ -8,7 +8,6 @@ use super::usage::{TIER, Usage};
 use super::usage_object::PartialUsage;
 use crate::wire::json::{self, Cursor, JsonError};
 
-/// How the usage of whole answers is read.
 pub(crate) struct UsageRules {
     /// Reads an answer, which may be truncated.
     pub read: fn(&[u8]) -> Option<Usage>,
@@ -19,7 +18,7 @@ pub(crate) struct UsageRules {
 /// The rules for the member `usage`, which all dialects but Gemini have.
 pub(super) const USAGE: UsageRules = UsageRules { read, member: "\"usage\"" };
 
-/// The usage in an answer that is no stream. A truncated answer is read as far as it goes.
+/// A truncated answer is read as far as it goes.
 fn read(body: &[u8]) -> Option<Usage> {
     let mut usage = match usage_at_end(body) {
         Some(told) => told.counted(),

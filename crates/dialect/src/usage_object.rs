@@ -113,7 +113,6 @@ impl PartialUsage {
         told.map(Box::new)
     }
 
-    /// Whether it counts anything.
     pub(crate) fn counts(&self) -> bool {
         self.absurd || self.prompt.or(self.completion).or(self.fresh).is_some()
     }
@@ -130,7 +129,7 @@ impl PartialUsage {
         }
     }
 
-    /// Reads a member of the object. `path` is a buffer.
+    /// `path` is a buffer.
     fn named(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -199,7 +198,6 @@ impl PartialUsage {
         })
     }
 
-    /// Takes the value at a path.
     fn value(&mut self, path: &str, raw: &str) {
         let count = read_count(raw);
         let mut absurd = false;
@@ -252,7 +250,6 @@ impl PartialUsage {
         }
     }
 
-    /// Keeps a member of unknown meaning.
     fn keep(&mut self, path: &str, raw: &str) {
         let unknown = &mut self.extra.unknown;
         if unknown.len() < UNKNOWN_MEMBERS {

@@ -10,7 +10,6 @@ pub const DOCUMENT_PROBLEMS: usize = 100;
 /// Looks up a variable. The error says why it must not be used.
 pub type Lookup<'a> = dyn Fn(&str) -> Result<Option<String>, String> + 'a;
 
-/// Reads texts that may contain variables.
 #[derive(Clone, Copy)]
 pub struct VariableReader<'a> {
     pub lookup: &'a Lookup<'a>,
@@ -37,7 +36,7 @@ pub struct Diagnostics<'v> {
     pub no_env: bool,
     /// Paths of values that are unknown without the environment.
     pub unknown: BTreeSet<String>,
-    /// Reads texts that may contain variables; `None` if these were expanded before.
+    /// `None` if variables were expanded before.
     pub variables: Option<VariableReader<'v>>,
 }
 

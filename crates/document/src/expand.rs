@@ -8,10 +8,9 @@ use crate::tree::{TreeEntry, TreeNode, TreeValue};
 /// Hint for a variable that cannot be expanded.
 pub(crate) const HINT: &str = "`${NAME}` must be set and allowed; `${NAME:-default}` may be unset";
 
-/// The reason why a variable cannot be expanded.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ExpandError {
-    /// The variable with this name has no value and no default.
+    /// A variable has neither a value nor a default. The text is the message.
     Unset(String),
     Wrong(String),
 }
@@ -24,7 +23,7 @@ impl ExpandError {
     }
 }
 
-/// Expands the variables of a text. An empty variable counts as unset.
+/// An empty variable counts as unset.
 pub fn expand(text: &str, lookup: &Lookup<'_>) -> Result<String, ExpandError> {
     let wrong = |message: &str| ExpandError::Wrong(message.to_owned());
     let mut out = String::with_capacity(text.len());

@@ -6,7 +6,6 @@ use crate::place::{Finding, Located, Position};
 use crate::suggest::did_you_mean;
 use crate::tree::{self, TreeEntry, TreeNode, TreeValue, join};
 
-/// A value with its path.
 #[derive(Clone)]
 pub struct Field<'a> {
     node: &'a TreeNode,
@@ -40,7 +39,6 @@ impl<'a> Field<'a> {
         self.located(()).fault(message)
     }
 
-    /// Adds a fault at this value.
     pub fn reject(&self, faults: &mut Diagnostics<'_>, message: impl Into<String>, hint: &str) {
         faults.push(self.fault(message).hint(Some(hint)));
     }
@@ -149,7 +147,6 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Reads each item of a list of at most `most` items.
     pub fn each<T>(
         &self,
         faults: &mut Diagnostics<'_>,
@@ -179,12 +176,10 @@ impl<'a> Section<'a> {
         Section { key, at, entries, known: Vec::new() }
     }
 
-    /// The key of this section, with its place.
     pub fn key(&self) -> Located<String> {
         self.key.clone()
     }
 
-    /// Gives a value the place of this section.
     pub fn located<T>(&self, value: T) -> Located<T> {
         Located { value, path: self.key.path.clone(), at: self.at }
     }
@@ -204,7 +199,6 @@ impl<'a> Section<'a> {
         (!unset).then(|| Field::of(entry, &self.key.path))
     }
 
-    /// Reads the value of a key.
     pub fn read<T>(
         &mut self,
         key: &'static str,
@@ -229,7 +223,6 @@ impl<'a> Section<'a> {
             || self.entries.iter().any(|entry| entry.key == key && is_unknown(entry))
     }
 
-    /// Reports the key if it is not set.
     pub fn require(&mut self, key: &'static str, faults: &mut Diagnostics<'_>) {
         if self.is_set(key) {
             return;

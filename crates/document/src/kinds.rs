@@ -90,7 +90,6 @@ pub fn flag() -> impl ValueKind<Value = bool> {
     written(kind, ToString::to_string)
 }
 
-/// A whole number from `least` to `most`.
 pub fn whole<T: TryFrom<u64> + Display>(least: u64, most: u64) -> impl ValueKind<Value = T> {
     let schema = move || json!({ "type": "integer", "minimum": least, "maximum": most });
     let read = move |field: &Field<'_>, faults: &mut Diagnostics<'_>| {
@@ -99,13 +98,11 @@ pub fn whole<T: TryFrom<u64> + Display>(least: u64, most: u64) -> impl ValueKind
     written(reader(schema, read), ToString::to_string)
 }
 
-/// Any number.
 pub fn number() -> impl ValueKind<Value = f64> {
     let kind = reader(|| json!({ "type": "number" }), |f, p| f.number(p));
     written(kind, ToString::to_string)
 }
 
-/// A number from `least` to `most`.
 pub fn number_in(least: u32, most: u32, hint: &'static str) -> impl ValueKind<Value = f64> {
     let schema = move || json!({ "type": "number", "minimum": least, "maximum": most });
     let read = move |field: &Field<'_>, faults: &mut Diagnostics<'_>| {
@@ -149,7 +146,6 @@ pub fn quotable() -> impl ValueKind<Value = Located<String>> {
     text_as("", |f, p| f.name(p))
 }
 
-/// The path of a file or directory.
 pub fn path() -> impl ValueKind<Value = PathBuf> {
     let schema = || json!({ "type": "string", "minLength": 1 });
     let read = |field: &Field<'_>, faults: &mut Diagnostics<'_>| {
@@ -164,7 +160,6 @@ pub fn path() -> impl ValueKind<Value = PathBuf> {
     written(reader(schema, read), |path| path.display().to_string())
 }
 
-/// One of these words, each of which has a value.
 pub fn words<T: Copy + PartialEq, const N: usize>(
     words: [(&'static str, T); N],
 ) -> impl ValueKind<Value = T> {
@@ -187,17 +182,14 @@ pub fn words<T: Copy + PartialEq, const N: usize>(
     ShownKind { kind: reader(schema, read), show }
 }
 
-/// A duration.
 pub fn duration() -> impl ValueKind<Value = Duration> {
     duration_in(Duration::ZERO, Duration::MAX)
 }
 
-/// A duration that is not zero.
 pub fn positive_duration() -> impl ValueKind<Value = Duration> {
     duration_in(Duration::from_millis(1), Duration::MAX)
 }
 
-/// A duration from `least` to `most`.
 pub fn duration_in(least: Duration, most: Duration) -> impl ValueKind<Value = Duration> {
     let schema = move || measured(&DURATIONS, !least.is_zero(), "", 0);
     let read = move |field: &Field<'_>, faults: &mut Diagnostics<'_>| {
@@ -371,7 +363,6 @@ pub fn entries<K: ValueKind>(kind: K) -> impl ValueKind<Value = Vec<K::Value>> {
     MappedKind { kind, read, is_map: true }
 }
 
-/// A value with its key.
 pub fn keyed<K: ValueKind>(kind: K) -> impl ValueKind<Value = (Located<String>, K::Value)> {
     let read = |kind: &K, field: &Field<'_>, faults: &mut Diagnostics<'_>| {
         Some((field.key(), kind.read(field, faults)?))
@@ -379,7 +370,6 @@ pub fn keyed<K: ValueKind>(kind: K) -> impl ValueKind<Value = (Located<String>, 
     MappedKind { kind, read, is_map: false }
 }
 
-/// A value with its place in the document.
 pub fn at<K: ValueKind>(kind: K) -> impl ValueKind<Value = Located<K::Value>> {
     let read = |kind: &K, field: &Field<'_>, faults: &mut Diagnostics<'_>| {
         kind.read(field, faults).map(|value| field.located(value))
@@ -397,7 +387,6 @@ pub fn credential() -> impl ValueKind<Value = Located<Secret>> {
     text_as("", |field, faults| faults.variables?.credential(field, faults))
 }
 
-/// A value that is computed from a value of another kind.
 pub fn mapped<K: ValueKind, T>(kind: K, make: impl Fn(K::Value) -> T) -> impl ValueKind<Value = T> {
     let read = move |kind: &K, field: &Field<'_>, faults: &mut Diagnostics<'_>| {
         kind.read(field, faults).map(&make)

@@ -4,22 +4,18 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     pub line: usize,
-    /// Column in characters, from one.
     pub column: usize,
 }
 
-/// A value with its position in the document.
 #[derive(Clone, Debug, Default)]
 pub struct Located<T> {
     pub value: T,
     /// Path in the document, such as `recipes.balanced.rules[0].when`.
     pub path: String,
-    /// Position in the document.
     pub at: Position,
 }
 
 impl<T> Located<T> {
-    /// Reports a problem with this value.
     pub fn fault(&self, message: impl Into<String>) -> Finding {
         Finding { path: self.path.clone(), at: self.at, message: message.into(), hint: None }
     }
@@ -28,13 +24,9 @@ impl<T> Located<T> {
 /// A problem at one position of a document. Messages quote names, never credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Path of the value.
     pub path: String,
-    /// Position of the value.
     pub at: Position,
-    /// Description of the problem.
     pub message: String,
-    /// How to fix it.
     pub hint: Option<String>,
 }
 

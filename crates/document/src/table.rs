@@ -11,13 +11,12 @@ use crate::tree;
 
 /// A record that is read from a section of a document. [`section!`](crate::section) implements it.
 pub trait KeyTable: Sized {
-    /// Reads every key. Returns `None` if a key that the record needs is missing or wrong.
+    /// Returns `None` if a key that the record needs is missing or wrong.
     fn read(section: &mut Section<'_>, faults: &mut Diagnostics<'_>) -> Option<Self>;
 
     fn rows() -> Vec<TableRow>;
 }
 
-/// The description of a key.
 pub struct TableRow {
     pub key: &'static str,
     /// One line of Markdown, with a blank at its beginning and end.
@@ -25,18 +24,14 @@ pub struct TableRow {
     pub required: bool,
     /// The default in the form of a document.
     pub default: Option<String>,
-    /// JSON Schema of the value.
     pub schema: Value,
 }
 
-/// The kind of a value.
 pub trait ValueKind {
     type Value;
 
-    /// Reads the value. Problems are added to `faults`.
     fn read(&self, field: &Field<'_>, faults: &mut Diagnostics<'_>) -> Option<Self::Value>;
 
-    /// JSON Schema of the value.
     fn schema(&self) -> Value;
 
     /// The value in the form of a document; `None` if it has no short form.

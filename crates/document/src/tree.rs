@@ -21,7 +21,6 @@ pub struct TreeNode {
     pub value: TreeValue,
 }
 
-/// What a node holds.
 #[derive(Clone)]
 pub enum TreeValue {
     /// The value of a variable that was not looked up.
@@ -42,7 +41,6 @@ pub enum TreeValue {
     Map(Vec<TreeEntry>),
 }
 
-/// One pair of a mapping.
 #[derive(Clone)]
 pub struct TreeEntry {
     pub key: String,
@@ -66,7 +64,6 @@ impl TreeValue {
     }
 }
 
-/// Hint for a text that is not valid YAML.
 const SYNTAX: &str = "check quotes, brackets and indentation here and above";
 const ALIASES: &str = "aliases (`*name`) are not supported";
 
@@ -74,11 +71,10 @@ const ALIASES: &str = "aliases (`*name`) are not supported";
 pub struct Parsed {
     /// The document, with the first of duplicate keys.
     pub root: TreeNode,
-    /// A fault for each duplicate key.
     pub duplicates: Vec<Finding>,
 }
 
-/// Parses one document. Stops at the first syntax error.
+/// Stops at the first syntax error.
 pub fn parse(text: &str) -> Result<Parsed, Vec<Finding>> {
     if text.len() > bounds::DOCUMENT_BYTES {
         return Err(vec![fault(

@@ -5,10 +5,8 @@ use std::fmt;
 use rerouter_base::url::decode_leniently;
 use rerouter_dialect::endpoint::Endpoint;
 
-/// Root URL of a provider's API, in parts.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct BaseUrl {
-    /// Whether the scheme is `https`.
     pub tls: bool,
     /// Host name or address; an IPv6 address has no brackets.
     pub host: String,

@@ -22,7 +22,6 @@ use super::target::Target;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_document::Finding;
 
-/// Items of the document by name.
 pub(super) type NameIndex<T> = HashMap<Arc<str>, Arc<T>, RandomState>;
 
 /// A routing document that passed every check.
@@ -33,7 +32,6 @@ pub struct Routing {
     pub(super) text: Arc<str>,
     /// Time zone of the signal `hour`.
     pub(super) zone: TimeZone,
-    /// The revision as a header value.
     pub shown_revision: HeaderValue,
     /// Signals that are computed only because an expression of this document reads them.
     pub signals: ExpensiveSignals,
@@ -51,7 +49,6 @@ pub struct Routing {
     pub(super) alias_index: NameIndex<Recipe>,
     pub(super) alias_patterns: Patterns<Arc<Recipe>>,
     pub(super) target_patterns: Patterns<Arc<Target>>,
-    /// Known names that match patterns, each with its provider; `None` for a name under an alias.
     pub(super) known_names: Vec<(Arc<str>, Option<Arc<str>>)>,
     /// The endpoints whose requests are translated for at least one target.
     pub(super) translated: Vec<Endpoint>,
@@ -87,7 +84,6 @@ impl Routing {
         self.providers.iter().fold(text, |text, provider| provider.known_by.mask(text))
     }
 
-    /// A provider by name.
     pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
         self.providers.iter().find(|provider| &*provider.name == name)
     }
@@ -114,7 +110,6 @@ impl Routing {
         decision.plan.iter().filter_map(named).collect()
     }
 
-    /// A recipe by name.
     pub fn recipe(&self, name: &str) -> Option<&Arc<Recipe>> {
         self.recipe_index.get(name)
     }
@@ -136,7 +131,6 @@ impl fmt::Debug for Routing {
     }
 }
 
-/// Signals that are expensive to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpensiveSignals {
     /// `language`: detection on the last user message.
@@ -162,12 +156,10 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// Name in the document.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A rule by name.
     pub fn rule(&self, name: &str) -> Option<&Rule> {
         self.rules.iter().find(|rule| &*rule.name == name)
     }
@@ -178,10 +170,8 @@ impl Recipe {
     }
 }
 
-/// Shadow target of a recipe.
 #[derive(Debug)]
 pub struct Shadow {
-    /// Target that receives copies.
     pub target: Arc<Target>,
     /// Template of the target's name, if the model depends on the requested name.
     pub(super) template: Option<Arc<ModelTemplate>>,
@@ -189,7 +179,6 @@ pub struct Shadow {
     pub percent: f64,
 }
 
-/// One rule of a recipe.
 #[derive(Debug)]
 pub struct Rule {
     pub(super) name: Arc<str>,
@@ -197,7 +186,6 @@ pub struct Rule {
     pub(super) header: HeaderValue,
     /// Its condition; `None`: always true.
     pub when: Option<Condition>,
-    /// Order of its targets.
     pub strategy: Strategy,
     /// Sticky key, for `sticky` only.
     pub key: Option<StickyKey>,
@@ -208,7 +196,6 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Name in the document.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -219,7 +206,6 @@ impl Rule {
     }
 }
 
-/// A target with its weight in one rule.
 #[derive(Clone, Debug)]
 pub struct WeightedTarget {
     /// If there is a template: the pattern of all targets that it can name.

@@ -25,9 +25,9 @@ impl Inputs {
     }
 
     /// Adds the expensive signals that the document's expressions read: language, keyword sets and
-    /// matches in texts. Known values stay, so inputs for another document lose nothing. `part`
-    /// returns a text of the request and is called only if a value is missing. Returns whether the
-    /// inputs are complete.
+    /// matches in texts. Known values stay, save keyword sets that the document does not have.
+    /// `part` returns a text of the request and is called only if a value is missing. Returns
+    /// whether the inputs are complete.
     pub fn complete(
         &mut self,
         routing: &Routing,

@@ -95,7 +95,6 @@ section! {
 }
 
 impl ModelSpec {
-    /// What the model takes of a translated request.
     pub(super) fn terms(&self) -> ModelTerms {
         ModelTerms {
             longest_answer: self.longest_answer,
@@ -104,7 +103,6 @@ impl ModelSpec {
         }
     }
 
-    /// The prices of the model.
     pub(super) fn prices(&self) -> Prices {
         let MultiplierSpec { service_tier, speed, inference_geo } = &self.multipliers;
         let members =
@@ -302,7 +300,6 @@ pub struct RetryOn {
 }
 
 impl RetryOn {
-    /// Every failure that can be retried.
     pub const ALL: RetryOn =
         RetryOn { connect: true, timeout: true, rate_limited: true, server_error: true };
 }

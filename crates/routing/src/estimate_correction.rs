@@ -35,7 +35,6 @@ impl Default for TokenSums {
 }
 
 impl EstimateCorrection {
-    /// The corrected estimate for a request to `name`.
     pub fn correct(&self, routing: &Routing, name: &str, estimated: u64) -> u64 {
         let name = if routing.has_patterns() { routing.entry(name).unwrap_or(name) } else { name };
         match self.names.get(name) {
@@ -60,7 +59,6 @@ impl EstimateCorrection {
         }
     }
 
-    /// How many names are kept.
     #[cfg(any(test, feature = "testing"))]
     pub fn known(&self) -> usize {
         self.names.len()

@@ -107,7 +107,6 @@ pub struct RefusedFeature {
 }
 
 impl RequestFacts {
-    /// The feature of the request that this dialect cannot carry.
     pub(super) fn refused(&self, dialect: Dialect) -> Option<&RefusedFeature> {
         self.untranslatable.as_ref()?.get(dialect.name())
     }
@@ -127,7 +126,6 @@ impl RequestFacts {
         self.answer_tokens().min(each).saturating_mul(self.choices.unwrap_or(1).max(1))
     }
 
-    /// What the request demands of a model.
     pub fn demand(&self) -> Demand<'_> {
         Demand {
             needs: Cow::Borrowed(&self.needs),
@@ -166,7 +164,6 @@ impl Demand<'_> {
         context.is_some_and(|context| self.tokens > context).then_some("context")
     }
 
-    /// A copy without borrows.
     pub fn into_owned(self) -> Demand<'static> {
         Demand { needs: Cow::Owned(self.needs.into_owned()), tokens: self.tokens }
     }

@@ -12,7 +12,6 @@ use super::inputs::KeywordHit;
 /// a millisecond.
 const KEYWORD_TEXT: usize = 1 << 20;
 
-/// The keyword sets of a document.
 pub struct Keywords {
     sets: Vec<KeywordSet>,
     /// Automaton over the lower-case words of all sets.
@@ -27,7 +26,7 @@ struct KeywordSet {
 }
 
 impl Keywords {
-    /// Builds the search. Fails if the words are too many or too long for the automaton.
+    /// Fails if the words are too many or too long for the automaton.
     pub(super) fn build<'w>(
         sets: impl Iterator<Item = (&'w str, BTreeSet<String>)>,
     ) -> Result<Keywords, String> {

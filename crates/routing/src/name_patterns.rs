@@ -50,7 +50,6 @@ impl<T> Patterns<T> {
     }
 }
 
-/// A pattern that matches a name.
 pub(super) struct Matched<'p, 'n, T> {
     pub(super) pattern: &'p Arc<str>,
     /// The part of the name that the `*` matches.

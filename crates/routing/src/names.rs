@@ -22,7 +22,7 @@ pub(super) enum Destination<'r, 'n> {
 }
 
 impl Routing {
-    /// Resolves a name. Without patterns this takes two lookups at most.
+    /// Without patterns this takes two lookups at most.
     pub(super) fn destination<'r, 'n>(&'r self, name: &'n str) -> Option<Destination<'r, 'n>> {
         if let Some((alias, recipe)) = self.alias_index.get_key_value(name) {
             return Some(Destination::Alias { alias, recipe, rest: name });
@@ -86,7 +86,6 @@ impl Routing {
         })
     }
 
-    /// Whether the document has patterns.
     pub(crate) fn has_patterns(&self) -> bool {
         !(self.alias_patterns.is_empty() && self.target_patterns.is_empty())
     }
@@ -136,7 +135,6 @@ impl Routing {
         choices
     }
 
-    /// The target of a recipe's shadow for a requested name.
     pub(super) fn shadow_for(&self, recipe: &Recipe, name: &str) -> Option<Arc<Target>> {
         let shadow = recipe.shadow.as_ref()?;
         let Some(template) = &shadow.template else { return Some(Arc::clone(&shadow.target)) };

@@ -6,7 +6,6 @@ use super::base_url::BaseUrl;
 use super::settings::{KeyHeader, Protocol};
 use rerouter_dialect::endpoint::Endpoint;
 
-/// Defaults of a known provider.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Preset {
     /// The word that names it in documents, in the shipped prices and in LiteLLM.

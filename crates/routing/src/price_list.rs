@@ -11,7 +11,7 @@ use super::presets::Preset;
 use super::prices::{KindPrices, Prices};
 use rerouter_dialect::neutral::target_terms::ModelTerms;
 
-/// The parsed list. It is empty if it cannot be parsed; a test makes sure that it can.
+/// It is empty if it cannot be parsed; a test makes sure that it can.
 static LIST: LazyLock<ShippedPriceList> =
     LazyLock::new(|| serde_json::from_str(include_str!("prices.json")).unwrap_or_default());
 
@@ -28,7 +28,6 @@ struct ShippedPriceList {
     models: BTreeMap<String, BTreeMap<String, ShippedModel>>,
 }
 
-/// Prices and abilities of one model.
 #[derive(Debug, Deserialize)]
 #[serde(from = "ListedModel")]
 pub(super) struct ShippedModel {
@@ -69,7 +68,6 @@ impl From<ListedModel> for ShippedModel {
     }
 }
 
-/// The date of the list.
 pub(super) fn date() -> &'static str {
     &LIST.date
 }
@@ -89,7 +87,6 @@ pub(super) fn find(part: Option<&str>, model: &str) -> Option<&'static ShippedMo
     LIST.models.get(part?)?.get(model)
 }
 
-/// The names of a part's models.
 pub(super) fn models(part: Option<&str>) -> impl Iterator<Item = &'static str> {
     let models = part.and_then(|part| LIST.models.get(part));
     models.into_iter().flat_map(|models| models.keys().map(String::as_str))

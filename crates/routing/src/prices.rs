@@ -14,7 +14,6 @@ use serde_json::json;
 pub struct KindPrices([Option<f64>; UsageKind::ALL.len()]);
 
 impl KindPrices {
-    /// The prices that `of` gives for each kind.
     pub fn each(of: impl Fn(UsageKind) -> Option<f64>) -> Self {
         KindPrices(UsageKind::ALL.map(of))
     }
@@ -61,7 +60,6 @@ pub(super) fn price() -> impl ValueKind<Value = f64> {
     )
 }
 
-/// Prices of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
     pub base: KindPrices,
@@ -79,7 +77,6 @@ impl Prices {
         self.tiers.sort_by_key(|(above, _)| *above);
     }
 
-    /// The prices for a prompt of this many tokens.
     fn of_prompt(&self, tokens: u64) -> &KindPrices {
         let tier = self.tiers.iter().rev().find(|(above, _)| *above < tokens);
         tier.map_or(&self.base, |(_, prices)| prices)

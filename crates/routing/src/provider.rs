@@ -16,10 +16,8 @@ use rerouter_base::secret::{Mask, Secret, is_credential};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::protocol::Way;
 
-/// A server of models.
 #[derive(Debug)]
 pub struct Provider {
-    /// Name in the document.
     pub name: Arc<str>,
     /// The name as a header value.
     pub shown: HeaderValue,
@@ -27,7 +25,6 @@ pub struct Provider {
     /// The endpoints that it has. A request to another endpoint that generates answers is
     /// translated to the first of these endpoints that generates answers.
     pub endpoints: Vec<Endpoint>,
-    /// Root URL of the API.
     pub base: BaseUrl,
     /// Credentials. If there are several, attempts use them in turn.
     pub api_keys: Vec<Secret>,
@@ -37,7 +34,6 @@ pub struct Provider {
     pub head: Option<RequestHead>,
     /// The credentials again, to mask them in answers.
     pub known_by: Mask,
-    /// Deadlines of an attempt.
     pub timeouts: Timeouts,
     /// Accepted certificate authorities; `None`: the system's.
     pub ca: Option<Arc<Authorities>>,
@@ -46,11 +42,9 @@ pub struct Provider {
     pub health: Option<HealthCheck>,
     /// Limit on concurrent requests, all models together.
     pub max_concurrency: Option<u32>,
-    /// When the gateway requests the usage of a stream.
     pub stream_usage: StreamUsage,
     /// The name of its part of the shipped price list, if the list applies.
     pub price_list: Option<&'static str>,
-    /// Breaker settings of all targets.
     pub breaker: BreakerSettings,
     /// Identifies its health state, together with the name.
     pub identity: ProviderIdentity,
@@ -127,7 +121,7 @@ impl Provider {
 pub struct ProviderIdentity([u8; 32]);
 
 impl ProviderIdentity {
-    /// Digests the parts. The order of keys and headers does not matter.
+    /// The order of keys and headers does not matter.
     pub fn of(
         protocol: Protocol,
         base: &BaseUrl,

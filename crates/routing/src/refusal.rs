@@ -7,14 +7,12 @@ use super::inputs::RefusedFeature;
 use super::name_patterns::MODEL_NAME_BYTES;
 use rerouter_base::error::{Error, Kind, RefusalReason};
 
-/// Why there is no decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RoutingRefusal {
     /// The document does not have the requested name.
     ModelNotFound { model: String },
     /// Every target of the matching rule is ineligible.
     NoTarget {
-        /// The targets with their reasons.
         candidates: Vec<Candidate>,
         /// Time until a target may be free again, if all targets that fit are at a limit.
         retry_after: Option<Duration>,

@@ -14,14 +14,12 @@ use rerouter_dialect::endpoint::Endpoint;
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("rerouter/", env!("CARGO_PKG_VERSION")));
 
-/// The heads of requests to one provider.
 pub struct RequestHead {
     /// Empty if request targets depend on the model.
     request_targets: Vec<(Endpoint, Uri)>,
     /// Headers of inference requests: one map for each key, or the only one of a provider without
     /// keys. Their `Content-Length` is 0, to be replaced.
     headers: Vec<HeaderMap>,
-    /// Headers of health checks.
     check: HeaderMap,
     /// The names that the document sets. Clients cannot change their values.
     set: Vec<HeaderName>,
@@ -90,7 +88,6 @@ impl RequestHead {
         &self.check
     }
 
-    /// Whether the document sets this header.
     pub fn sets(&self, name: &HeaderName) -> bool {
         self.set.contains(name)
     }

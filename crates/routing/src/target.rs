@@ -15,7 +15,6 @@ use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::neutral::target_terms::ModelTerms;
 use rerouter_dialect::protocol::Way;
 
-/// One model of one provider.
 #[derive(Debug)]
 pub struct Target {
     pub provider: Arc<Provider>,
@@ -30,7 +29,6 @@ pub struct Target {
     /// Tokens of an answer that the provider can make in a second, as the document says.
     pub tokens_per_second: Option<u64>,
     pub capabilities: Option<Vec<String>>,
-    /// What the model takes of a translated request.
     pub terms: ModelTerms,
     /// Whether clients may request it by its name. A pattern that only the targets of recipes have
     /// created cannot be requested.
@@ -44,12 +42,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether nodes serve it.
     pub fn is_on_nodes(&self) -> bool {
         self.provider.is_of_nodes()
     }
 
-    /// Whether requests to this endpoint are translated for it.
     pub fn is_translated(&self, endpoint: Endpoint) -> bool {
         matches!(self.provider.way(endpoint), Some(Way::Translated(_)))
     }
@@ -96,7 +92,6 @@ impl Target {
         }
     }
 
-    /// Whether it is a pattern of targets.
     pub(super) fn is_pattern(&self) -> bool {
         beginning(&self.model).is_some() && self.pattern.is_none()
     }

@@ -5,7 +5,6 @@ use serde_json::value::RawValue;
 use crate::members::answer_object;
 use crate::neutral::json_text::{JsonCount, JsonPresence, JsonText, JsonWritten, TextOrList};
 
-// A chunk or a whole completion.
 answer_object!(CompletionChunk, [
     "object", "system_fingerprint", "provider", "obfuscation", "prompt_filter_results",
     "time_info", "nvext", "kv_transfer_params", "request_id", "type", "usage_breakdown",

@@ -9,7 +9,6 @@ use super::super::usage_object::PartialUsage;
 /// Values for members that the provider left out.
 #[derive(Clone, Debug)]
 pub struct CompletionDefaults<'a> {
-    /// The id of the answer.
     pub id: &'a str,
     /// Unix time in seconds.
     pub created: i64,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use rerouter_base::error::Error;
 
-/// The body of an error answer. `error` always has all four members.
+/// `error` always has all four members.
 pub fn envelope(error: &Error) -> Value {
     let row = error.kind().row();
     json!({ "error": {

@@ -11,7 +11,6 @@ use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
 
-/// Reads a member of the request that the gateway uses.
 pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     name: &str,
@@ -114,7 +113,7 @@ fn after_thoughts(answer: &[u8]) -> &[u8] {
     end.and_then(|at| answer.get(at + END.len()..)).unwrap_or(answer)
 }
 
-/// Reads a tool call. The model sees its name and arguments, but not its id.
+/// The model sees the name and arguments of a call, but not its id.
 fn read_tool_call(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonError> {
     prompt.tokens += TOKENS_PER_CALL;
     let mut names = MemberNames::new("messages.tool_calls.", &["function", "custom"]);

@@ -199,7 +199,7 @@ fn read_settings(body: Body, request: &mut Request) {
     request.user = body.user;
 }
 
-/// Reads how much the model should think. OpenAI's word counts most, then OpenRouter's.
+/// OpenAI's word counts most, then OpenRouter's.
 fn read_reasoning(body: &mut Body, uses: &mut UsedFeatures) -> Option<Reasoning> {
     let said = body.reasoning_effort.take().map(Depth::Effort);
     uses.add_if(said.is_some(), Feature::Reasoning, "", "reasoning_effort");

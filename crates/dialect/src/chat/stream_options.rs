@@ -10,7 +10,6 @@ pub(crate) struct StreamOptions {
     pub ask: Option<Edit>,
 }
 
-/// Reads the value of `stream_options`.
 pub(crate) fn read_stream_options(cursor: &mut Cursor<'_>) -> Result<StreamOptions, JsonError> {
     let ask = |edit| Ok(StreamOptions { include_usage: false, ask: Some(edit) });
     match cursor.kind()? {

@@ -31,12 +31,11 @@ enum ChatPart {
 
 const TEXTS: [ChatPart; 3] = [ChatPart::Thinking, ChatPart::Text, ChatPart::Refusal];
 
-/// The state of a tool call.
 #[derive(Debug, Default)]
 struct ToolCallProgress {
     index: Option<u64>,
     id: String,
-    /// Whether the call has started. It starts when its name is known.
+    /// A call starts when its name is known.
     started: bool,
     /// Arguments that arrived before the name.
     early: String,
@@ -221,7 +220,7 @@ impl ChatStreamReader {
         tell_unknown("choices.message.content.", &piece.others, each);
     }
 
-    /// Adds text. Open texts of other kinds end first.
+    /// Open texts of other kinds end first.
     fn text(&mut self, key: ChatPart, part: PartKind<'_>, text: &str, each: Each<'_>) {
         if text.is_empty() {
             return;

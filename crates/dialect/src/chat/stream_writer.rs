@@ -7,7 +7,6 @@ use crate::neutral::event::{PartKind, StreamEvent, WriteEvents};
 use crate::neutral::json_text::{Quoted, put};
 use crate::usage_object::PartialUsage;
 
-/// How a part is written.
 #[derive(Clone, Copy, Debug)]
 enum WrittenPart {
     Text,

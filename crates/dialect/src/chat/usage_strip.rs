@@ -8,21 +8,19 @@ use super::super::Dialect;
 use super::super::stream::{EventKind, classify};
 use crate::wire::sse::{Splitter, SseEvent};
 
-/// Passes a stream on without the usage chunk. An event is held until it is complete.
+/// An event is held until it is complete.
 #[derive(Debug, Default)]
 pub struct UsageStrip {
     splitter: Splitter,
 }
 
 impl UsageStrip {
-    /// Takes the next bytes and returns those to pass on.
     pub fn feed(&mut self, chunk: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(chunk.len());
         self.splitter.feed(chunk, |event| pass(event, &mut out));
         out.freeze()
     }
 
-    /// Ends the stream and returns what is left.
     pub fn finish(&mut self) -> Bytes {
         let mut out = BytesMut::new();
         self.splitter.finish(|event| pass(event, &mut out));

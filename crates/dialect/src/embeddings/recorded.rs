@@ -3,13 +3,11 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// One input of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum EmbeddingInput {
     Text(String),
     /// An input of tokens, with their number.
     Tokens(usize),
-    /// Another input, such as an image.
     Other,
 }
 

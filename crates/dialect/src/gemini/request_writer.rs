@@ -63,7 +63,6 @@ fn write_members(body: &mut Members<'_>, request: &Request) {
     write_config(body, request);
 }
 
-/// Whether the part appears in the request.
 fn has_part(part: &Part) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => !text.is_empty(),
@@ -78,8 +77,8 @@ fn write_text(parts: &mut Items<'_>, text: &str) {
     parts.object(|part| part.text("text", text));
 }
 
-/// Writes the parts of a turn. The signature of a thinking part goes into the part after it. Of
-/// parallel calls only the first needs a signature.
+/// The signature of a thinking part goes into the part after it. Of parallel calls only the first
+/// needs a signature.
 fn write_parts(list: &mut Items<'_>, parts: &[&Part], names: &HashMap<&str, &str>) {
     let mut signature = None;
     let mut is_first_call = true;
@@ -123,7 +122,6 @@ fn write_result(list: &mut Items<'_>, result: &ToolResult, names: &HashMap<&str,
     result.content.iter().for_each(|part| write_media(list, part));
 }
 
-/// Writes an image, a file or audio.
 fn write_media(list: &mut Items<'_>, part: &Part) {
     match part {
         // Always an image type, even if the URL's suffix says otherwise: the prompt was estimated

@@ -9,8 +9,7 @@ use super::super::usage_object::read_count;
 
 pub(crate) const USAGE: UsageRules = UsageRules { read, member: "\"usageMetadata\"" };
 
-/// The usage of an answer. A truncated answer is read as far as it goes. Of several `usageMetadata`
-/// members the last wins.
+/// A truncated answer is read as far as it goes. Of several `usageMetadata` members the last wins.
 fn read(answer: &[u8]) -> Option<Usage> {
     last_member(answer, "usageMetadata").and_then(Usage::read)
 }

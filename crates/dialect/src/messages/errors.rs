@@ -25,7 +25,6 @@ pub fn error_body(kind: &str, message: &str) -> Value {
     json!({ "type": "error", "error": { "type": kind, "message": message } })
 }
 
-/// The body of an error answer of the gateway.
 pub fn envelope(error: &Error, request_id: &str) -> Value {
     let mut body = error_body(error_type(error.kind().row().status), error.detail());
     if let Value::Object(body) = &mut body {

@@ -12,7 +12,6 @@ use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
 
-/// Reads a member that the gateway uses.
 pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     name: &str,
@@ -77,7 +76,6 @@ struct BlockContent {
     calls: u64,
 }
 
-/// The facts of a block.
 #[derive(Default)]
 struct ContentBlock<'a> {
     kind: Option<Cow<'a, str>>,

@@ -21,7 +21,7 @@ const LEAST_BUDGET: u64 = 1_024;
 /// The budget of thinking in tokens, if the client sets no depth.
 const FREE_BUDGET: u64 = 8_192;
 
-/// Writes a request. Members that the request's rules forbid are left out and noted in `dropped`.
+/// Members that the request's rules forbid are left out and noted in `dropped`.
 pub(crate) fn write(request: &Request, dropped: &mut Vec<String>) -> Vec<u8> {
     object(|body| {
         body.value("model", &request.model);
@@ -62,7 +62,6 @@ fn write_system(body: &mut Members<'_>, request: &Request) {
     });
 }
 
-/// The limit of an answer in tokens, if the client gives none.
 fn default_limit(request: &Request) -> u64 {
     request.target.model.longest_answer.unwrap_or(DEFAULT_MAX_TOKENS)
 }
@@ -72,7 +71,6 @@ fn says(text: &str) -> bool {
     !text.trim().is_empty()
 }
 
-/// Whether the part is written as a block.
 fn has_block(part: &Part) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => says(text),
@@ -84,7 +82,7 @@ fn has_block(part: &Part) -> bool {
     }
 }
 
-/// Writes the blocks of a message. Tool results have to come first.
+/// Tool results have to come first.
 fn write_blocks(blocks: &mut Items<'_>, parts: &[&Part], marks: &[(&Part, &RawValue)]) {
     let is_result = |part: &&&Part| matches!(part, Part::ToolResult(_));
     let results = parts.iter().filter(is_result);

@@ -25,8 +25,8 @@ const BOUNDS: [&str; 9] = [
 /// Keywords whose value is data.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
-/// Writes the description and the schema of a tool. The schema needs a type. Combined schemas,
-/// which may not stand at its top, go into the description with all of it.
+/// The schema needs a type. Combined schemas, which may not stand at its top, go into the
+/// description with all of it.
 pub(super) fn write_tool(item: &mut Members<'_>, tool: &Tool) {
     let Some(json) = &tool.parameters else {
         item.option("description", &tool.description);

@@ -149,7 +149,7 @@ impl MessagesStreamReader {
         }
     }
 
-    /// Ends the answer. The provider's explanation of a refusal becomes a part.
+    /// The provider's explanation of a refusal becomes a part.
     fn stopped(
         &mut self,
         stop: Option<StopReason>,

@@ -4,7 +4,6 @@ use super::part::Part;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// The provider's id of the answer.
     pub id: String,
     pub model: String,
     /// Unix time in seconds.
@@ -14,7 +13,6 @@ pub struct Answer {
     pub citations: Vec<(usize, Citation)>,
     pub stop: StopReason,
     pub usage: Option<TokenCounts>,
-    /// The client's tools in namespaces.
     pub namespaced: Vec<NamespacedTool>,
 }
 
@@ -30,7 +28,6 @@ impl Answer {
         }
     }
 
-    /// The sources of a part.
     pub(crate) fn cited(&self, index: usize) -> Vec<&Citation> {
         let cited = self.citations.iter().filter(|(of, _)| *of == index);
         cited.map(|(_, citation)| citation).collect()
@@ -48,7 +45,6 @@ pub struct Citation {
     pub span: Option<(u64, u64)>,
 }
 
-/// Why the model stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StopReason {
     End,
@@ -121,6 +117,5 @@ pub struct AnswerContext {
     pub include_usage: bool,
     /// Names of the client's tools that take free text.
     pub text_tools: Vec<String>,
-    /// The client's tools in namespaces.
     pub namespaced: Vec<NamespacedTool>,
 }

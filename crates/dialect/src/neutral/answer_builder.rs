@@ -6,7 +6,7 @@ use super::failure;
 use super::part::{Part, Thinking, ToolCall};
 use crate::usage_object::PartialUsage;
 
-/// Limit on the collected answer of a reroute.
+/// Limit on the bytes of an answer that is held in memory for a reroute or a translation.
 pub const COLLECT_BYTES: usize = 32 << 20;
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl AnswerBuilder {
         AnswerBuilder { answer, ..AnswerBuilder::default() }
     }
 
-    /// Adds an event. Fails if the answer exceeds [`COLLECT_BYTES`].
+    /// Fails if the answer exceeds [`COLLECT_BYTES`].
     pub(crate) fn take(&mut self, event: &StreamEvent<'_>) -> Result<(), Failure> {
         let answer = &mut self.answer;
         match event {

@@ -61,7 +61,6 @@ pub(crate) enum StreamEvent<'a> {
         path: &'static str,
         names: &'a [Cow<'a, str>],
     },
-    /// The stream is complete.
     End,
     Failed(Failure),
     /// The reader has to give up: the answer exceeds its limits.
@@ -74,7 +73,6 @@ pub(crate) type Each<'a> = &'a mut dyn FnMut(StreamEvent<'_>);
 /// The data of an event is not of the dialect.
 pub(crate) struct Unreadable;
 
-/// Reads the events of a stream in one dialect.
 pub(crate) trait ReadEvents: Debug + Send + Sync {
     /// Reads the data of an event, or a whole answer of a dialect whose chunks are answers. `name`
     /// is the name of the event, if it has one.
@@ -89,7 +87,6 @@ pub(crate) trait ReadEvents: Debug + Send + Sync {
     }
 }
 
-/// Writes neutral events as a stream of one dialect.
 pub(crate) trait WriteEvents: Debug + Send + Sync {
     fn write(&mut self, event: StreamEvent<'_>, out: &mut Vec<u8>);
 
@@ -139,7 +136,6 @@ impl Choices {
         }
     }
 
-    /// Tells the answers, if there are any.
     pub(crate) fn tell(self, each: Each<'_>) {
         if self != Choices::default() {
             each(StreamEvent::Choices(self));
@@ -195,14 +191,12 @@ impl Lost {
     }
 }
 
-/// Tells that a part of the answer is left out, if it is there.
 pub(crate) fn drop_if(is_there: bool, lost: Lost, each: Each<'_>) {
     if is_there {
         each(StreamEvent::Dropped(lost));
     }
 }
 
-/// Tells the members of the object at `path` that the reader does not know.
 pub(crate) fn tell_unknown(path: &'static str, names: &[Cow<'_, str>], each: Each<'_>) {
     if !names.is_empty() {
         each(StreamEvent::Unknown { path, names });

@@ -19,7 +19,6 @@ pub(crate) fn ended_early() -> Failure {
     internal("The provider's stream ended before its answer was whole.")
 }
 
-/// The limit on bodies in memory is reached.
 pub(crate) fn no_memory() -> Failure {
     let message = "Too many bodies are in memory. Retry in a second.".to_owned();
     Failure { status: 503, kind: FailureKind::Overloaded, message, ..too_long() }

@@ -84,7 +84,6 @@ impl<'de, T: OfShape<'de>> Visitor<'de> for ShapeVisitor<T> {
     others!(visit_bool bool visit_i64 i64 visit_u64 u64 visit_f64 f64);
 }
 
-/// Reads a value of any type.
 pub(crate) fn read_shape<'de, T: OfShape<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -249,7 +248,6 @@ impl WriteJson for &str {
     }
 }
 
-/// A text that is written as a JSON string.
 pub struct Quoted<'a>(pub &'a str);
 
 impl WriteJson for Quoted<'_> {

@@ -60,7 +60,6 @@ impl Normalizer {
         self.over
     }
 
-    /// Whether the stream ended with an error.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }

@@ -31,7 +31,7 @@ impl<K: Copy + PartialEq> OpenParts<K> {
         self.open.iter().rev().find(|(known, _)| *known == key).map(|(_, index)| *index)
     }
 
-    /// Starts a part and returns its index. An open part of the same key ends first.
+    /// An open part of the same key ends first.
     pub(crate) fn start(&mut self, key: K, part: PartKind<'_>, each: Each<'_>) -> usize {
         self.end(key, each);
         if self.open.len() >= ANSWER_PARTS {
@@ -103,7 +103,6 @@ impl<K: Copy + PartialEq> OpenParts<K> {
         }
     }
 
-    /// Ends the parts of these keys, but for one.
     pub(crate) fn end_but(&mut self, keys: &[K], but: Option<K>, each: Each<'_>) {
         keys.iter().filter(|key| Some(**key) != but).for_each(|key| self.end(*key, each));
     }

@@ -111,7 +111,6 @@ pub struct WebSearch {
 pub struct McpServer {
     pub name: String,
     pub url: String,
-    /// The access token for the server.
     pub authorization: Option<Secret>,
     /// The tools that may be called; `None` means all.
     pub allowed_tools: Option<Vec<String>>,
@@ -167,7 +166,6 @@ pub enum Depth {
 }
 
 impl Depth {
-    /// The depth of a model that does not think.
     pub(crate) fn none() -> Self {
         Depth::Effort("none".to_owned())
     }
@@ -241,7 +239,6 @@ impl UsedFeatures {
         }
     }
 
-    /// Notes a feature if the request asks for it.
     pub(crate) fn add_if(
         &mut self,
         is_asked: bool,
@@ -254,7 +251,6 @@ impl UsedFeatures {
         }
     }
 
-    /// Notes another feature in place of `feature`.
     fn replace(&mut self, feature: Feature, other: Feature) {
         let same = self.seen.iter_mut().filter(|seen| seen.feature == feature);
         same.for_each(|seen| seen.feature = other);
@@ -264,7 +260,6 @@ impl UsedFeatures {
         self.seen.iter()
     }
 
-    /// Notes the feature that this kind of file needs.
     pub(crate) fn add_file(&mut self, source: &Source, path: &'static str, name: &'static str) {
         let feature = match source {
             Source::Url(_) => Feature::FileUrls,
@@ -299,7 +294,6 @@ impl Request {
         }
     }
 
-    /// The parts with marks of the cache.
     pub(crate) fn marked_parts(&self) -> Vec<(&Part, &RawValue)> {
         let marked = self.cache_marks.iter().filter_map(|(place, mark)| match place {
             CachePlace::Part(turn, part) => {
@@ -331,7 +325,7 @@ impl Request {
         }
     }
 
-    /// Adds a tool's result. Consecutive results share a turn.
+    /// Consecutive results share a turn.
     pub(crate) fn answer_call(&mut self, result: ToolResult) {
         self.uses.add(Feature::ToolResults, "", "tool results");
         let last = self.turns.last().and_then(|turn| turn.content.last());
@@ -371,7 +365,6 @@ impl Request {
         of_provider || !self.tools.is_empty()
     }
 
-    /// Whether the model has to call a tool.
     pub(crate) fn forces_tool(&self) -> bool {
         let is_forced = matches!(self.tool_choice, Some(ToolChoice::Any | ToolChoice::Named(_)));
         is_forced && self.has_tools()
@@ -390,7 +383,6 @@ impl Request {
         }
     }
 
-    /// The members by which the client asks for reasoning.
     pub(crate) fn reasoning_members(&self) -> impl Iterator<Item = String> {
         let asked = self.uses.iter().filter(|used| used.feature == Feature::Reasoning);
         asked.map(Use::member)

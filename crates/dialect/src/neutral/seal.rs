@@ -26,7 +26,6 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The text form, which the client sends back. [`Seal::from_text`] reads it.
     pub(crate) fn to_text(&self) -> String {
         let value = URL_SAFE_NO_PAD.encode(self.value.to_string());
         format!("{MARK}{}.{value}", self.dialect)
@@ -41,7 +40,6 @@ impl Seal {
         Some(Seal { dialect, value })
     }
 
-    /// A text member of the value.
     pub fn text(&self, member: &str) -> Option<&str> {
         self.value.get(member)?.as_str()
     }

@@ -31,7 +31,6 @@ pub(crate) fn function(name: String, description: Option<String>, grammar: Optio
     }
 }
 
-/// The arguments of a call with this text.
 pub(crate) fn arguments(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 16);
     put!(&mut out, "{\"input\":", Quoted(text), "}");

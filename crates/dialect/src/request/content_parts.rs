@@ -45,7 +45,6 @@ const OTHERS: &[&str] = &[
     "title",
 ];
 
-/// The facts of a part.
 #[derive(Default)]
 struct ContentPart<'a> {
     kind: Option<Cow<'a, str>>,
@@ -60,7 +59,6 @@ struct ContentPart<'a> {
     has_address: bool,
 }
 
-/// Reads a part; its texts are added to `text`.
 pub(crate) fn read(
     cursor: &mut Cursor<'_>,
     prompt: &mut PromptSize,

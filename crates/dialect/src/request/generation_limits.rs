@@ -66,7 +66,6 @@ pub(crate) struct LimitRules {
     pub name: &'static str,
     /// Whether that limit includes thinking. Anthropic's does; elsewhere servers differ.
     pub includes_thinking: bool,
-    /// Whether a model generates the answer.
     pub generates: bool,
 }
 
@@ -148,7 +147,6 @@ impl GenerationLimits {
         Ok(())
     }
 
-    /// Reads a member that may multiply prices.
     fn read_mode(
         &mut self,
         cursor: &mut Cursor<'_>,

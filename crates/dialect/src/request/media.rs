@@ -18,7 +18,6 @@ const FILE_BYTES: u64 = 40;
 /// Bytes per token of a text file.
 const TEXT_BYTES: u64 = 4;
 
-/// The size of a prompt.
 #[derive(Default)]
 pub(crate) struct PromptSize {
     pub messages: u64,
@@ -35,7 +34,6 @@ pub(crate) struct PromptSize {
     pub is_open: bool,
 }
 
-/// The rule that determines the tokens of an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ImageRule {
     /// `small` if the client asks for low detail.

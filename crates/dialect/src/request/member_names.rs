@@ -9,7 +9,6 @@ use rerouter_base::error::Error;
 /// The names of one object, while it is read.
 #[derive(Debug)]
 pub(crate) struct MemberNames {
-    /// The path of the object in error messages.
     within: &'static str,
     names: &'static [&'static str],
     /// A bit for each name that was found.
@@ -17,7 +16,7 @@ pub(crate) struct MemberNames {
 }
 
 impl MemberNames {
-    /// The names of one object. `within` is its path in errors, with a trailing dot, or empty.
+    /// `within` is the path of the object in errors, with a trailing dot, or empty.
     pub(crate) fn new(within: &'static str, names: &'static [&'static str]) -> Self {
         debug_assert!(names.len() <= 64, "one bit each");
         MemberNames { within, names, seen: 0 }

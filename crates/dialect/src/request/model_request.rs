@@ -25,7 +25,6 @@ pub struct ModelRequest {
     pub model: Arc<str>,
     /// The span of the model's JSON string in the body, including quotes.
     pub model_span: Range<usize>,
-    /// Whether the client asks for a stream.
     pub stream: bool,
     /// Whether the client asks for the usage of a stream (`stream_options.include_usage`).
     pub include_usage: bool,
@@ -48,7 +47,6 @@ pub struct ModelRequest {
     /// Estimated tokens of the prompt: text and tool definitions by [`tokens`], images by their
     /// size, files and audio by their length.
     pub prompt_tokens: u64,
-    /// The most that the request can cost.
     pub ceiling: Ceiling,
     /// Members that may multiply prices, with their values.
     pub modes: Vec<(&'static str, String)>,
@@ -84,7 +82,6 @@ impl Ceiling {
     }
 }
 
-/// How the requests of an endpoint are read.
 pub(crate) struct RequestRules {
     /// The members that the gateway reads, beside those in
     /// [`NAMES`](super::generation_limits::NAMES).
@@ -102,7 +99,6 @@ pub(crate) struct RequestRules {
     pub limits: LimitRules,
 }
 
-/// Collects the facts of a request while its body is read.
 #[derive(Default)]
 pub(crate) struct RequestBuilder {
     pub model: Option<Range<usize>>,
@@ -121,7 +117,6 @@ pub(crate) struct RequestBuilder {
 }
 
 impl RequestBuilder {
-    /// Finishes the request when the whole body is read.
     pub(crate) fn finish(self, body: &[u8], rules: &RequestRules) -> Result<ModelRequest, Error> {
         let RequestBuilder { model, mut request, prompt, mut limits, .. } = self;
         let Some(span) = model else {

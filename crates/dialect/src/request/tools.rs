@@ -17,7 +17,6 @@ const CLIENT_TOOLS: [&str; 6] =
 /// Members of an output format that the gateway uses.
 pub(crate) const FORMAT: &[&str] = &["type", "schema"];
 
-/// Reads `tools`: their number and size.
 pub(crate) fn read_tools(
     cursor: &mut Cursor<'_>,
     builder: &mut RequestBuilder,
@@ -43,7 +42,6 @@ pub(crate) fn read_tools(
     })
 }
 
-/// The definition of a tool or function.
 pub(crate) struct ToolDefinition<'a> {
     kind: Option<Cow<'a, str>>,
     has_name: bool,

@@ -106,7 +106,6 @@ pub(super) fn write_item(answer: &Answer, index: usize, id: &str, out: &mut Vec<
     }
 }
 
-/// Writes the name of a function, and its namespace.
 pub(super) fn write_name(answer: &Answer, name: &str, out: &mut Vec<u8>) {
     let (namespace, name) = answer.tool_name(name);
     put!(out, ",\"name\":", Quoted(name));
@@ -136,7 +135,6 @@ pub(super) fn write_content(part: &Part, cited: &[&Citation], out: &mut Vec<u8>)
     }
 }
 
-/// Writes a source of this text.
 pub(super) fn write_annotation(citation: &Citation, of: Option<&Part>, out: &mut Vec<u8>) {
     let length = || of.and_then(Part::text).map_or(0, |text| text.chars().count() as u64);
     let (start, end) = citation.span.unwrap_or_else(|| (0, length()));

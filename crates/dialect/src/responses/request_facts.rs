@@ -15,7 +15,6 @@ use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
 
-/// Reads a member of the request that the gateway uses.
 pub(crate) fn member(
     cursor: &mut Cursor<'_>,
     name: &str,
@@ -77,7 +76,6 @@ const WHOLE_CALLS: [&str; 7] = [
     "mcp_call",
 ];
 
-/// The facts of an item.
 #[derive(Default)]
 struct InputItem<'a> {
     kind: Option<Cow<'a, str>>,

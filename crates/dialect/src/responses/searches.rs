@@ -9,7 +9,6 @@ use crate::neutral::json_text::JsonText;
 use crate::usage::Usage;
 use crate::usage_answer::{USAGE, UsageRules};
 
-/// The rules for the usage of whole responses.
 pub(super) const RESPONSE_USAGE: UsageRules = UsageRules { read, ..USAGE };
 
 fn read(answer: &[u8]) -> Option<Usage> {

@@ -82,7 +82,6 @@ answer_object!(OutputAnnotation, ["type", "file_id", "container_id", "filename",
 /// A part by the index of its item, and by its index in the item's content.
 type PartKey = (u64, u64);
 
-/// The state of an output item.
 #[derive(Debug, Default)]
 struct ItemProgress {
     index: u64,
@@ -240,7 +239,7 @@ impl ResponsesStreamReader {
         each(StreamEvent::End);
     }
 
-    /// The item of this index. `None` if the limit on an answer's parts is exceeded.
+    /// `None` if the limit on an answer's parts is exceeded.
     fn item(&mut self, index: u64) -> Option<&mut ItemProgress> {
         let known = self.items.iter().rposition(|item| item.index == index);
         let at = known.unwrap_or(self.items.len());
@@ -271,7 +270,6 @@ impl ResponsesStreamReader {
         }
     }
 
-    /// Adds text to a part, or arguments to a call.
     fn text(&mut self, index: u64, content: u64, part: PartKind<'_>, text: &str, each: Each<'_>) {
         if text.is_empty() {
             return;

@@ -99,7 +99,6 @@ impl ResponsesStreamWriter {
         put!(out, "}\n\n");
     }
 
-    /// Begins an event about an item.
     fn begin_item(&mut self, kind: &str, index: usize, out: &mut Vec<u8>) {
         self.begin(kind, out);
         put!(out, ",\"output_index\":", index as u64, ",\"item_id\":");

@@ -5,7 +5,6 @@ use std::ops::Range;
 use crate::neutral::event::{PartKind, StreamEvent};
 use crate::usage_object::PartialUsage;
 
-/// The kind of an event in a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// No data: a comment, a keep-alive.
@@ -16,7 +15,6 @@ pub enum EventKind {
     Content,
     /// An error in a stream whose status was 200.
     Error(StreamError),
-    /// The end of the answer.
     Done,
     /// A chunk with nothing but the usage.
     Usage,
@@ -24,7 +22,6 @@ pub enum EventKind {
     Other,
 }
 
-/// An error inside a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamError {
     /// The provider's text.
@@ -42,7 +39,6 @@ pub(crate) enum OversizedRule {
     Ignored,
 }
 
-/// What one event adds to the counts of its stream.
 #[derive(Debug, Default)]
 pub(super) struct EventFacts {
     /// The usage that it reports, and whether that is final.
@@ -69,12 +65,11 @@ pub(super) struct EventFacts {
 }
 
 impl EventFacts {
-    /// Facts of an event before it is read.
     pub(super) fn new() -> Self {
         EventFacts { is_plain: true, ..EventFacts::default() }
     }
 
-    /// Adds what a neutral event says. `within` is the event on the wire.
+    /// `within` is the event on the wire.
     pub(super) fn take(&mut self, event: &StreamEvent<'_>, within: &[u8]) {
         match event {
             StreamEvent::Start { usage, .. } => {

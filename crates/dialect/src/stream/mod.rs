@@ -20,7 +20,6 @@ pub use event::{EventKind, StreamError};
 pub use tally::StreamTally;
 pub use tally::StreamVerdict;
 
-/// The kind of an event in this dialect.
 pub fn classify(dialect: impl Into<Dialect>, event: &[u8]) -> EventKind {
     let mut facts = EventFacts::new();
     let mut reader = (dialect.into().row().reader)();
@@ -40,8 +39,7 @@ pub(crate) enum WireEvent {
     Unreadable,
 }
 
-/// Reads an event into neutral events. An event that is not of the dialect may still be an error by
-/// its name.
+/// An event that is not of the dialect may still be an error by its name.
 pub(crate) fn read(reader: &mut dyn ReadEvents, event: SseEvent<'_>, each: Each<'_>) -> WireEvent {
     let fields = sse::fields(event.bytes());
     let Some(data) = fields.data.as_deref() else { return WireEvent::Comment };

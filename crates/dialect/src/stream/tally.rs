@@ -185,7 +185,6 @@ impl StreamTally {
         StreamTally { splitter, reader: (dialect.row().reader)(), counts }
     }
 
-    /// Takes the next bytes of the stream.
     pub fn feed(&mut self, chunk: &[u8]) {
         let StreamTally { splitter, reader, counts } = self;
         splitter.feed(chunk, |event| counts.take(event, &mut **reader));
@@ -214,7 +213,6 @@ impl StreamTally {
         self.splitter.held() + self.reader.held()
     }
 
-    /// Whether an answer or an error came first.
     pub fn verdict(&self) -> StreamVerdict {
         self.counts.verdict
     }
@@ -236,7 +234,6 @@ impl StreamTally {
         })
     }
 
-    /// Whether the provider has told the tokens of the prompt.
     pub fn is_prompt_told(&self) -> bool {
         self.counts.usage.as_ref().is_some_and(|told| told.whole_prompt().is_some())
     }
@@ -262,7 +259,6 @@ impl StreamTally {
         self.counts.done_seen || (self.counts.finish_seen && self.counts.open == 0)
     }
 
-    /// Whether the terminal event came.
     pub fn done_seen(&self) -> bool {
         self.counts.done_seen
     }

@@ -22,7 +22,6 @@ const ZSTD_MAGIC: u32 = 0xFD2F_B528;
 /// Magic number of a skippable frame; its lowest four bits vary.
 const ZSTD_SKIPPABLE: u32 = 0x184D_2A50;
 
-/// The content coding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// `gzip` or `x-gzip`: one or more members.
@@ -43,7 +42,6 @@ impl Coding {
     /// # Errors
     /// 415 unless there is exactly one supported coding. Several codings would multiply the size of
     /// a small body.
-    /// become.
     pub fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Coding>> {
         let elements = lines
             .into_iter()
@@ -125,7 +123,6 @@ enum Engine {
     Brotli(Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>),
 }
 
-/// The result of one step.
 struct Moved {
     read: usize,
     written: usize,
@@ -150,7 +147,6 @@ impl Decoder {
         }
     }
 
-    /// Adds the next bytes of the body.
     pub fn push(&mut self, chunk: &[u8]) {
         self.waiting.extend_from_slice(chunk);
     }

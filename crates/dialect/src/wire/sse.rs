@@ -149,7 +149,6 @@ pub fn ends_event(bytes: &[u8]) -> bool {
     [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"].iter().any(|end| bytes.ends_with(end))
 }
 
-/// The name and data of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseFields<'a> {
     /// The `event` field, when there is one.
@@ -158,7 +157,6 @@ pub struct SseFields<'a> {
     pub data: Option<Cow<'a, [u8]>>,
 }
 
-/// Reads the fields of an event's bytes.
 pub fn fields(event: &[u8]) -> SseFields<'_> {
     let mut found = SseFields::default();
     let event = event.strip_prefix(b"\xef\xbb\xbf").unwrap_or(event);

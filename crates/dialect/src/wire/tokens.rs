@@ -52,7 +52,6 @@ enum Class {
     Other,
 }
 
-/// The state of a pass over one text.
 struct Count {
     /// The cost so far, in thousandths of a token.
     sum: u64,

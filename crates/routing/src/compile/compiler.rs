@@ -29,7 +29,6 @@ const RESERVED: [&str; 3] = ["agent", NODES, "direct"];
 
 const ASKED_MODEL: &str = "`provider/${model}` serves the model that is asked for";
 
-/// Context of a compilation, besides the spec of the document.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildContext<'a> {
     /// First 12 hex digits of the document's hash.
@@ -54,7 +53,6 @@ pub(super) struct Compiler<'o> {
     /// The provider of all `nodes/…` targets.
     nodes: Arc<Provider>,
     pub(super) without_price_list: bool,
-    /// Names of targets with shipped prices.
     pub(super) shipped: Vec<Arc<str>>,
     models: HashMap<String, ModelSettings>,
     /// The entries of `models` that are patterns, longest first.
@@ -94,7 +92,6 @@ impl<'o> Compiler<'o> {
         }
     }
 
-    /// Reports an error at a value.
     pub(super) fn fault<T>(
         &mut self,
         at: &Located<T>,
@@ -254,7 +251,7 @@ impl<'o> Compiler<'o> {
         Some((Arc::clone(found), model))
     }
 
-    /// The target with this name. All uses of a name share one target.
+    /// All uses of a name share one target.
     pub(super) fn target(&mut self, name: &Located<String>) -> Option<Arc<Target>> {
         if let Some(target) = self.target_index.get(name.value.as_str()) {
             return Some(Arc::clone(target));

@@ -12,7 +12,7 @@ pub const KEYWORD_SETS: usize = 64;
 const KEYWORD_BYTES: usize = 256;
 
 impl Compiler<'_> {
-    /// Compiles the keyword sets. `None` if a set has a problem.
+    /// `None` if a set has a problem.
     pub(super) fn keywords(
         &mut self,
         sets: &[(Located<String>, Vec<Located<String>>)],

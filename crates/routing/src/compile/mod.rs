@@ -25,8 +25,7 @@ const ROUTING_NAMES: usize = 10_000;
 pub use self::compiler::BuildContext;
 
 impl Routing {
-    /// Checks a spec and builds the compiled document. `warnings` are those found when the spec was
-    /// read.
+    /// `warnings` are those found when the spec was read.
     pub fn build(
         spec: RoutingSpec,
         warnings: Vec<Finding>,

@@ -33,13 +33,11 @@ const MACROS: [&str; 7] = ["has", "all", "exists", "exists_one", "existsOne", "m
 /// Signals that an expression reads and that need preparation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// Lower-case names of headers that the expression names by literals.
+    /// Headers that the expression names: literals as written, fields in lower case.
     pub headers: Vec<String>,
     /// Keyword sets that the expression names by literals.
     pub sets: Vec<String>,
-    /// Whether it reads `language`.
     pub language: bool,
-    /// Whether it reads `keywords`.
     pub keywords: bool,
     /// Patterns for texts of the request.
     pub patterns: Vec<(TextPart, String)>,
@@ -77,7 +75,6 @@ impl<'s> Check<'s> {
         ValueKind::Unknown
     }
 
-    /// A flaw with its position in the expression.
     fn flaw_at(&mut self, tree: &Expression, mut flaw: Flaw) -> ValueKind {
         if let Some((start, _)) = self.source.offset_for(tree.id) {
             // The offset counts bytes.
@@ -366,7 +363,6 @@ impl<'s> Check<'s> {
     }
 }
 
-/// Hint for an operator that does not accept its operands.
 fn unfit_hint(operator: &str, kinds: &[ValueKind]) -> Option<&'static str> {
     let is_number = |kind: &ValueKind| {
         matches!(kind, ValueKind::Whole | ValueKind::Unsigned | ValueKind::Decimal)

@@ -17,7 +17,6 @@ const CEL_BRACKETS: usize = 96;
 /// [`CEL_BYTES`].
 const CEL_COMPILE_STACK: usize = 64 << 20;
 
-/// An expression that passed every check.
 #[derive(Debug)]
 pub(super) struct CheckedExpression {
     pub(super) text: String,
@@ -52,9 +51,8 @@ impl ResultKind {
     }
 }
 
-/// Compiles an expression. The external parser recurses with the nesting of its input. It runs on a
-/// thread whose stack fits the deepest tree within the limit on bytes. A panic of the parser
-/// becomes a flaw.
+/// The external parser recurses with the nesting of its input. It runs on a thread whose stack fits
+/// the deepest tree within the limit on bytes. A panic of the parser becomes a flaw.
 pub(super) fn compile(text: &str, wanted: ResultKind) -> Result<CheckedExpression, Vec<Flaw>> {
     check_size(text, wanted).map_err(|flaw| vec![flaw])?;
     let owned = text.to_owned();

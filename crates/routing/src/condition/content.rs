@@ -26,7 +26,6 @@ pub enum TextPart {
 impl TextPart {
     pub const ALL: [TextPart; 2] = [TextPart::User, TextPart::System];
 
-    /// The name of the signal.
     pub fn signal(self) -> &'static str {
         match self {
             TextPart::User => "user_message",
@@ -34,13 +33,11 @@ impl TextPart {
         }
     }
 
-    /// The text whose signal has this name.
     pub(crate) fn of_signal(name: &str) -> Option<TextPart> {
         TextPart::ALL.into_iter().find(|part| part.signal() == name)
     }
 }
 
-/// The patterns of a document.
 #[derive(Debug, Default)]
 pub(crate) struct ContentPatterns(BTreeMap<TextPart, BTreeMap<String, Regex>>);
 

@@ -7,7 +7,6 @@ use cel::{Context, Env};
 use super::pattern;
 use super::signals::Signals;
 
-/// The environment for all expressions of one decision.
 pub struct EvaluationContext<'a> {
     pub(super) context: Context<'a, 'a>,
 }

@@ -2,12 +2,9 @@
 
 use rerouter_document::did_you_mean;
 
-/// Why an expression is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// Description of the problem.
     pub message: String,
-    /// How to fix it.
     pub hint: Option<String>,
 }
 

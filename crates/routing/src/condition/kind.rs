@@ -5,7 +5,6 @@ use cel::common::ast::LiteralValue;
 use cel::common::types::{CelBool, CelInt, CelString, CelUInt};
 use cel::common::value::Val;
 
-/// A kind of value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueKind {
     Boolean,
@@ -44,7 +43,6 @@ impl ValueKind {
         }
     }
 
-    /// The kind of an evaluated value.
     pub(super) fn of(value: &dyn Val) -> ValueKind {
         ValueKind::named(value.get_type().name())
     }
@@ -65,7 +63,6 @@ impl ValueKind {
         }
     }
 
-    /// The kind of a literal.
     pub(super) fn of_literal(literal: &LiteralValue) -> ValueKind {
         match literal {
             LiteralValue::Boolean(_) => ValueKind::Boolean,
@@ -78,7 +75,6 @@ impl ValueKind {
         }
     }
 
-    /// Whether values of the two kinds may be equal.
     pub(super) fn may_equal(self, other: ValueKind) -> bool {
         let family = |kind| match kind {
             ValueKind::Unsigned | ValueKind::Decimal => ValueKind::Whole,

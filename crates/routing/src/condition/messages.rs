@@ -139,7 +139,6 @@ pub(super) fn depends_on_value(error: &ExecutionError) -> bool {
     )
 }
 
-/// Message for a failed evaluation.
 pub(super) fn failed(error: &ExecutionError) -> String {
     let kind = |value: &Value| match value {
         Value::Int(_) => ValueKind::Whole,

@@ -44,9 +44,7 @@ pub struct Condition(CheckedExpression);
 #[derive(Debug)]
 pub struct StickyKey(CheckedExpression);
 
-/// The common part of conditions and keys.
 pub trait Compiled {
-    /// Signals that the expression reads.
     fn uses(&self) -> &Uses;
 }
 
@@ -63,7 +61,6 @@ impl Compiled for StickyKey {
 }
 
 impl Condition {
-    /// Parses and checks an expression.
     pub fn compile(text: &str) -> Result<Condition, Vec<Flaw>> {
         compile(text, ResultKind::Boolean).map(Condition)
     }
@@ -93,7 +90,6 @@ impl Condition {
 }
 
 impl StickyKey {
-    /// Parses and checks an expression.
     pub fn compile(text: &str) -> Result<StickyKey, Vec<Flaw>> {
         compile(text, ResultKind::Text).map(StickyKey)
     }

@@ -21,7 +21,7 @@ thread_local! {
     static COMPILED: RefCell<HashMap<String, Regex>> = RefCell::new(HashMap::new());
 }
 
-/// Compiles a pattern. The error is a message.
+/// The error is a message.
 pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
     RegexBuilder::new(pattern).size_limit(CEL_PATTERN).dfa_size_limit(CEL_PATTERN).build().map_err(
         |error| match error {

@@ -42,7 +42,6 @@ pub(super) const SIGNALS: [&str; 21] = [
     "user.labels",
 ];
 
-/// The signals of one request.
 pub struct Signals<'a> {
     inputs: &'a Inputs,
     zone: &'a TimeZone,

@@ -20,7 +20,6 @@ pub enum BreakerChange {
     Closed,
 }
 
-/// Why a breaker opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TripReason {
     /// This many consecutive errors.
@@ -43,7 +42,6 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// The change of state by its admission.
     pub(super) fn change(self) -> Option<BreakerChange> {
         self.first.then_some(BreakerChange::HalfOpen)
     }
@@ -56,7 +54,7 @@ enum Phase {
     HalfOpen { probing: bool },
 }
 
-/// A circuit breaker. Times are microseconds since the epoch.
+/// Times are microseconds since the epoch.
 #[derive(Debug)]
 pub(super) struct CircuitBreaker {
     phase: Phase,
@@ -179,7 +177,6 @@ impl CircuitBreaker {
         }
     }
 
-    /// Records a failed health check of the provider.
     pub(super) fn check_failed(
         &mut self,
         at: i64,

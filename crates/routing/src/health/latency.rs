@@ -16,7 +16,6 @@ pub(super) struct PeakEwma {
 }
 
 impl PeakEwma {
-    /// Adds a sample in microseconds.
     pub(super) fn took(&mut self, sample_us: u64, at: i64) {
         let sample = sample_us as f64;
         let weight = self.weight(at);

@@ -24,13 +24,11 @@ const KEY_REFUSED: Duration = Duration::from_secs(300);
 pub enum PermitRefusal {
     /// The breaker is open, or its probe is in flight.
     BreakerOpen,
-    /// The target is in a cooldown.
     CoolDown,
     /// The provider is at its concurrency limit.
     Concurrency,
 }
 
-/// Outcome of an attempt for the health of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
     /// The target answered, if only to reject the client's request.
@@ -51,12 +49,10 @@ pub enum AttemptOutcome {
     Nothing,
 }
 
-/// Effect of an attempt's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutcomeEffect {
     /// Whether another key of the provider may succeed.
     pub another_key: bool,
-    /// Change of the target's breaker.
     pub change: Option<BreakerChange>,
 }
 
@@ -65,7 +61,6 @@ pub struct OutcomeEffect {
 #[derive(Debug, Default)]
 pub struct IsolatedCooldowns(KeyCooldowns);
 
-/// Permission for one attempt at a target.
 #[derive(Debug)]
 pub struct AttemptPermit {
     target: Arc<Target>,
@@ -127,7 +122,6 @@ impl AttemptPermit {
         self.target.provider.head.as_ref()?.headers(self.key)
     }
 
-    /// Whether the first content has been recorded.
     pub fn has_content(&self) -> bool {
         self.content
     }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::key_rotation::KeyCooldowns;
 
-/// State of one provider, all its models together.
 #[derive(Debug, Default)]
 pub struct ProviderState {
     inflight: AtomicU32,

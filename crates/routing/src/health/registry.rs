@@ -13,8 +13,7 @@ use crate::compiled::Routing;
 use crate::inputs::TargetHealth;
 use crate::provider::ProviderIdentity;
 
-/// The states of the live document's targets and providers. A state that neither the document nor a
-/// request under an older document uses is dropped.
+/// A state that neither the document nor a request under an older document uses is dropped.
 #[derive(Debug, Default)]
 pub struct HealthRegistry {
     pub(super) known: Mutex<States>,

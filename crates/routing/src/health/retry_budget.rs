@@ -27,7 +27,6 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// Counts a request of the recipe.
     pub fn request(&self, at: Timestamp) {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).add(at.as_microsecond(), 1, 0);
     }

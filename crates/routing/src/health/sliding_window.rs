@@ -12,7 +12,6 @@ pub(super) struct SlidingWindow<const N: usize> {
 }
 
 impl<const N: usize> SlidingWindow<N> {
-    /// An empty window over `span_us` microseconds.
     pub(super) fn new(span_us: i64) -> Self {
         SlidingWindow { buckets: [(0, 0); N], newest: i64::MIN, width: Self::width_of(span_us) }
     }

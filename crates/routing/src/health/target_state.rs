@@ -14,7 +14,6 @@ use crate::inputs::{BreakerState, TargetHealth};
 use crate::provider::Provider;
 use crate::settings::BreakerSettings;
 
-/// State of one target.
 #[derive(Debug, Default)]
 pub struct TargetState {
     inflight: AtomicU32,
@@ -50,7 +49,6 @@ impl Default for Vitals {
 /// State of a target as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetStatus {
-    /// State of the breaker.
     pub breaker: BreakerState,
     /// End of the cooldown or of the breaker's open phase, if one is pending.
     pub retry_at: Option<Timestamp>,
@@ -102,7 +100,6 @@ impl TargetState {
         self.health_at(provider, at).unwrap_or_default()
     }
 
-    /// The state as operators see it.
     pub fn show(&self, provider: &Provider, at: Timestamp) -> TargetStatus {
         let now = at.as_microsecond();
         let keys_until = self.keys_until(provider, now);
@@ -120,12 +117,10 @@ impl TargetState {
         }
     }
 
-    /// Records a failed health check of the provider.
     pub fn check_failed(&self, settings: &BreakerSettings, at: Timestamp) -> Option<BreakerChange> {
         self.lock_vitals().breaker.check_failed(at.as_microsecond(), settings)
     }
 
-    /// Records a passed health check of the provider.
     pub fn check_passed(&self) -> Option<BreakerChange> {
         self.lock_vitals().breaker.check_passed()
     }

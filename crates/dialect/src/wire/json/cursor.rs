@@ -16,7 +16,6 @@ pub const JSON_WORD_BYTES: usize = 4 << 10;
 // The open brackets of a skipped value are bits of a `u128`.
 const _: () = assert!(JSON_DEPTH <= 128);
 
-/// Why reading ended early.
 #[derive(Debug)]
 pub enum JsonError {
     /// Invalid JSON. The client gets `serde_json`'s error text.
@@ -154,12 +153,10 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// The bytes of a span.
     pub fn raw(&self, span: &Range<usize>) -> &'a [u8] {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
-    /// The kind of the next value.
     pub fn kind(&mut self) -> Result<JsonKind, JsonError> {
         self.blank();
         Ok(match self.peek() {
@@ -297,7 +294,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips one value and returns its span.
     pub fn skip(&mut self) -> Result<Range<usize>, JsonError> {
         self.blank();
         let (start, depth) = (self.at, self.depth);

@@ -11,7 +11,6 @@ use rerouter_base::error::Error;
 /// One edit, which replaces the bytes of a span. The span may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// The bytes to replace.
     pub span: Range<usize>,
     pub with: Cow<'static, [u8]>,
 }
