@@ -76,7 +76,6 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     replacement.commit()
 }
 
-/// The directory that holds a path.
 pub fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

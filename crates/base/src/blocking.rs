@@ -6,12 +6,10 @@ use std::future::Future;
 
 use crate::error::Error;
 
-/// The reason why work did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockingError {
     #[error("a panic")]
     Panicked,
-    /// The process is shutting down.
     #[error("the process is shutting down")]
     Leaving,
 }

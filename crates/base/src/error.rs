@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-/// An error that is sent to a client.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -252,12 +251,10 @@ impl Error {
         StatusCode::from_u16(self.kind.row().status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// The text that the client reads.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The field at fault.
     pub fn field(&self) -> Option<&str> {
         self.field.as_deref()
     }
@@ -267,7 +264,6 @@ impl Error {
         self.retry_after.map(|wait| wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
     }
 
-    /// Whether a retry will not help soon.
     pub fn forbids_retry(&self) -> bool {
         self.no_retry
     }
@@ -284,12 +280,10 @@ impl Error {
         self.refusal.or_else(usual)
     }
 
-    /// Whether a panic caused it.
     pub fn is_panic(&self) -> bool {
         self.panicked
     }
 
-    /// The `Allow` list of a 405.
     pub fn allow(&self) -> Option<&str> {
         match &self.accepted {
             Some(Accepted::Methods(methods)) => Some(methods),
@@ -297,7 +291,6 @@ impl Error {
         }
     }
 
-    /// The `Accept-Encoding` of a 415.
     pub fn codings(&self) -> Option<&'static str> {
         match self.accepted {
             Some(Accepted::Codings(codings)) => Some(codings),
@@ -305,7 +298,6 @@ impl Error {
         }
     }
 
-    /// The cause, for the log only.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }

@@ -54,7 +54,6 @@ impl Random {
         }
     }
 
-    /// A random number for draws.
     pub fn next_u64(&self) -> u64 {
         u64::from_be_bytes(self.open())
     }
@@ -140,7 +139,6 @@ macro_rules! ids {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The prefix of these ids.
             pub const PREFIX: &'static str = $prefix;
 
             /// Makes a new id, which sorts after ids of earlier milliseconds.
@@ -158,7 +156,6 @@ macro_rules! ids {
                 $name(text.into())
             }
 
-            /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

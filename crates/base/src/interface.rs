@@ -14,7 +14,6 @@ crate::words! {
 }
 
 impl Interface {
-    /// The prefix of the interface's keys.
     pub fn key_prefix(self) -> &'static str {
         match self {
             Interface::Pin => "pin",
@@ -62,7 +61,6 @@ impl Surface {
         }
     }
 
-    /// The interface that the surface belongs to.
     pub fn interface(self) -> Interface {
         match self {
             Surface::Pin | Surface::Console | Surface::NodeCallback => Interface::Pin,

@@ -94,7 +94,6 @@ impl Metrics {
         Ok(made)
     }
 
-    /// Counts an answered request.
     pub fn request(&self, interface: &str, route: &str, code: u16, took: Duration) {
         let status = StatusCode::from_u16(code);
         let code = status.as_ref().map_or("0", StatusCode::as_str);
@@ -107,7 +106,6 @@ impl Metrics {
         self.request.overhead.observe(took.as_secs_f64());
     }
 
-    /// Every metric, for the reference.
     pub fn rows(&self) -> &[MetricRow] {
         &self.rows
     }
@@ -117,7 +115,7 @@ impl Metrics {
         TargetMeters::new(&self.target, provider, model)
     }
 
-    /// Counts an attempt. `outcome` is a fixed word.
+    /// `outcome` is a fixed word.
     pub fn attempt(&self, provider: &str, model: &str, outcome: &str) {
         self.target.attempts.with_label_values(&[provider, model, outcome]).inc();
     }
@@ -127,7 +125,7 @@ impl Metrics {
         self.target.decisions.with_label_values(&[recipe, rule, provider, model]).inc();
     }
 
-    /// Adds the cost of an answer. Amounts that are not positive are ignored.
+    /// Amounts that are not positive are ignored.
     pub fn cost(&self, provider: &str, model: &str, usd: f64) {
         if usd.is_finite() && usd > 0.0 {
             self.target.cost.with_label_values(&[provider, model]).inc_by(usd);
@@ -145,43 +143,38 @@ impl Metrics {
         self.target.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
     }
 
-    /// Counts a connection that exceeds a limit.
     pub fn connection_refused(&self, reason: &str) {
         self.request.connections_refused.with_label_values(&[reason]).inc();
     }
 
-    /// Counts a shadow request.
     pub fn shadow(&self, outcome: &str) {
         self.request.shadows.with_label_values(&[outcome]).inc();
     }
 
-    /// Counts an inference call. `outcome` is one of [`CALLS`].
+    /// `outcome` is one of [`CALLS`].
     pub fn call(&self, outcome: &str) {
         let counters = CALLS.iter().zip(&self.calls).filter(|(known, _)| **known == outcome);
         counters.for_each(|(_, counter)| counter.inc());
     }
 
-    /// Counts a call that a limit of its caller refused: `rate` or `budget`.
+    /// `limit` is `rate` or `budget`.
     pub fn limit_refusal(&self, limit: &str) {
         self.request.limit_refusals.with_label_values(&[limit]).inc();
     }
 
-    /// Counts spans by outcome.
     pub fn spans(&self, outcome: &str, count: u64) {
         self.request.spans.with_label_values(&[outcome]).inc_by(count);
     }
 
-    /// Counts a refused credential. `reason` is a fixed word.
+    /// `reason` is a fixed word.
     pub fn auth_failure(&self, interface: &str, reason: &str) {
         self.request.auth_failures.with_label_values(&[interface, reason]).inc();
     }
 
-    /// Sets the number of keys of a status.
     pub fn keys(&self, interface: &str, status: &str, count: usize) {
         self.process.keys.with_label_values(&[interface, status]).set(gauge(count));
     }
 
-    /// Sets the number of nodes in a state.
     pub fn nodes(&self, state: &str, count: usize) {
         self.process.nodes.with_label_values(&[state]).set(gauge(count));
     }
@@ -207,33 +200,27 @@ impl Metrics {
         self.process.agent_open.set(i64::from(open));
     }
 
-    /// Sets the end of a listener's certificate.
     pub fn certificate_ends(&self, listener: &str, end: Timestamp) {
         self.process.certificates.with_label_values(&[listener]).set(end.as_second());
     }
 
-    /// Counts captures by outcome.
     pub fn captures(&self, outcome: &str, count: u64) {
         self.capture.captures.with_label_values(&[outcome]).inc_by(count);
     }
 
-    /// Captures counted so far for an outcome.
     pub fn captures_so_far(&self, outcome: &str) -> u64 {
         self.capture.captures.with_label_values(&[outcome]).get()
     }
 
-    /// Captures that were dropped so far.
     pub fn captures_dropped(&self) -> u64 {
         let dropped = CAPTURES.iter().filter(|outcome| outcome.starts_with("dropped"));
         dropped.map(|outcome| self.captures_so_far(outcome)).sum()
     }
 
-    /// Counts a capture that cannot be read.
     pub fn capture_unreadable(&self) {
         self.capture.blocks_damaged.inc();
     }
 
-    /// Counts the upload of a segment.
     pub fn capture_upload(&self, outcome: &str) {
         self.capture.uploads.with_label_values(&[outcome]).inc();
     }
@@ -243,13 +230,11 @@ impl Metrics {
         self.capture.upload_lag.set(lag.as_secs_f64());
     }
 
-    /// Sets the bytes of bodies in memory.
     pub fn body_memory(&self, bytes: usize) {
         #[allow(clippy::cast_precision_loss)] // far below 2^52
         self.capture.body_memory.set(bytes as f64);
     }
 
-    /// Sets the bytes waiting for the capture writer.
     pub fn capture_queue_bytes(&self, bytes: usize) {
         #[allow(clippy::cast_precision_loss)] // far below 2^52
         self.capture.capture_queue.set(bytes as f64);
@@ -272,14 +257,12 @@ impl Metrics {
         self.process.names_gone.inc_by(count as u64);
     }
 
-    /// Sets the live revision.
     pub fn live_revision(&self, revision: &str) {
         let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.process.routing.reset();
         self.process.routing.with_label_values(&[revision]).set(1);
     }
 
-    /// Counts a dropped access log line.
     pub fn log_line_dropped(&self) {
         self.process.log_dropped.inc();
     }
@@ -296,7 +279,6 @@ impl Metrics {
         self.cluster.acknowledged.observe(waited.as_secs_f64());
     }
 
-    /// Sets how many changes the slowest gateway has yet to apply.
     pub fn gateway_lag(&self, changes: u64) {
         self.cluster.lag.set(i64::try_from(changes).unwrap_or(i64::MAX));
     }
@@ -337,7 +319,6 @@ impl Metrics {
         });
     }
 
-    /// All metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         let gathered = {
             let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -350,7 +331,6 @@ impl Metrics {
     }
 }
 
-/// A count as the value of a gauge.
 fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

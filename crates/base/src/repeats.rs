@@ -62,7 +62,6 @@ enum CallAnswer<A> {
     TooLarge,
 }
 
-/// The state of a call that is looked up.
 pub enum Repeat<A> {
     /// The call is unknown. The caller runs it under this claim.
     New(Claim<A>),
@@ -70,7 +69,6 @@ pub enum Repeat<A> {
     Answered(A),
 }
 
-/// Resolves when a call that is under way has ended.
 #[derive(Clone)]
 pub struct CallEnd(watch::Receiver<()>);
 

@@ -30,7 +30,6 @@ pub struct TraceId(u128);
 pub struct SpanId(u64);
 
 impl TraceId {
-    /// Reads the hexadecimal digits of an id.
     pub fn parse(digits: &str) -> Option<Self> {
         is_hex(digits, 32).then(|| u128::from_str_radix(digits, 16).ok())?.and_then(TraceId::new)
     }
@@ -93,11 +92,9 @@ impl<'de> Deserialize<'de> for TraceId {
     }
 }
 
-/// The context of one request.
 #[derive(Clone, Debug)]
 pub struct TraceContext {
     pub trace: TraceId,
-    /// The span of the request.
     pub span: SpanId,
     /// The client's span that contains the request.
     pub parent: Option<SpanId>,

@@ -21,7 +21,6 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The limit, and the answers that wait for their clients.
 pub struct UnreadAnswers {
     most: usize,
     waiting: Mutex<Waiting>,
@@ -31,7 +30,6 @@ pub struct UnreadAnswers {
 struct Waiting {
     bytes: usize,
     networks: HashMap<Option<IpAddr>, NetworkAnswers>,
-    /// The number of the next answer.
     next: u64,
 }
 

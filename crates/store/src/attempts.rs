@@ -38,7 +38,6 @@ pub(super) fn count(
     Ok(None)
 }
 
-/// Deletes attempts that are older than `after`: they no longer count.
 pub(super) fn trim(transaction: &Transaction<'_>, after: Duration) -> Result<()> {
     let delete = format!("DELETE FROM attempts WHERE at < {NOW} - ?1");
     transaction.execute(&delete, &params![after]).map(drop)

@@ -103,7 +103,7 @@ impl AuditTarget {
     }
 }
 
-/// An action that is to be audited. It holds no secret.
+/// It holds no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: Timestamp,
@@ -123,13 +123,11 @@ impl Event {
         Event { at, actor, action, target, request: None, address: None, also: None }
     }
 
-    /// Sets the request that caused the action, and the client's address.
     #[must_use]
     pub fn by(self, request: Option<RequestId>, address: Option<IpAddr>) -> Self {
         Event { request, address, ..self }
     }
 
-    /// Sets the second target.
     #[must_use]
     pub fn also(self, kind: &str, id: &str) -> Self {
         Event { also: Some(AuditTarget::new(kind, id)), ..self }
@@ -137,7 +135,6 @@ impl Event {
 }
 
 row! { "audit" =>
-    /// A row of the audit.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct AuditRow {
         pub id: AuditId,

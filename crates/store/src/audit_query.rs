@@ -9,7 +9,7 @@ use super::{Result, Store};
 use crate::captures::LIST_ROWS;
 use rerouter_base::id::AuditId;
 
-/// Which rows to list. A field that is not set does not filter.
+/// A field that is not set does not filter.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     pub since: Option<Timestamp>,
@@ -65,9 +65,7 @@ fn list(
     page(transaction, filter, (first, newest.min(last)), limit).map(Some)
 }
 
-/// The row that was written last.
 pub(super) const LAST: &str = "SELECT max(seq) FROM audit";
-/// The first and the last row of a period.
 pub(super) const OF_TIME: &str = "SELECT min(seq), max(seq) FROM audit WHERE at >= ?1 AND at < ?2";
 /// Number of newest rows that a query for a period reads before it looks up the rows of that
 /// period.

@@ -14,8 +14,7 @@ const AUDIT_STEPS: usize = 1_000;
 
 impl Store {
     /// Deletes the audit rows from before `before`, and all but the last `rows` that were written.
-    /// It works in steps, so that others can write in between, and in at most
-    /// [`AUDIT_STEPS`]. Returns how many rows it deleted.
+    /// It works in steps, so that others can write in between, and in at most [`AUDIT_STEPS`].
     pub async fn trim_audit(&self, before: Timestamp, rows: u64) -> Result<u64> {
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
         let mut deleted = 0;

@@ -8,14 +8,12 @@ use super::sql::{Transaction, Work};
 use super::sqlite::SqliteBackend;
 use super::{Result, StoreError, StoreUrl};
 
-/// A database, with the threads that use it.
 pub(super) enum Backend {
     Sqlite(SqliteBackend),
     Postgres(Database),
 }
 
 impl Backend {
-    /// Whether other gateways may change the database too.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self, Backend::Postgres(_))
     }

@@ -32,12 +32,11 @@ pub struct LiveDocument {
     pub text: Secret,
 }
 
-/// The changes of a committed transaction, for the tables in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// The revision: its place in the order of all mutations.
     pub rev: u64,
-    /// The changes; empty if there was nothing to do.
+    /// Empty if there was nothing to do.
     pub changes: Vec<Change>,
 }
 
@@ -56,7 +55,6 @@ pub trait Follower: Send + Sync {
     }
 }
 
-/// A reload of the tables that is in progress.
 pub trait Reload: Send {
     fn row(&mut self, row: Change);
 

@@ -46,7 +46,6 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A type that can be stored in a column.
 pub(super) trait Column: Sized {
     /// `None` is NULL.
     fn read(row: &Row<'_>, at: usize) -> Result<Option<Self>>;

@@ -12,7 +12,6 @@ use rerouter_base::secret::{Secret, SecretBytes, open, seal};
 pub(super) const LIVE: &str =
     "SELECT revision, sealed FROM documents ORDER BY live_at DESC LIMIT 1";
 
-/// The live document.
 pub(super) fn live(
     transaction: &Transaction<'_>,
     key: &SecretBytes,

@@ -49,7 +49,6 @@ impl Store {
         self.mutate(make).await
     }
 
-    /// The text of a kept routing document.
     pub async fn document(&self, revision: &str) -> Result<Option<String>> {
         let revision = revision.to_owned();
         let read = move |transaction: &Transaction<'_>| {
@@ -58,7 +57,6 @@ impl Store {
         self.read_after_writes(read).await?.map(|row| opened(&self.documents, &row)).transpose()
     }
 
-    /// The text of the live routing document.
     pub async fn live_document(&self) -> Result<Option<String>> {
         let key = self.documents.clone();
         let live = move |transaction: &Transaction<'_>| live(transaction, &key);

@@ -6,10 +6,8 @@ use std::path::PathBuf;
 use rerouter_base::blocking::BlockingError;
 use rerouter_base::error::{Error, Kind};
 
-/// What the store returns.
 pub(crate) type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// A refusal or failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A unique value (an e-mail, a name) exists already, or a value is no longer the expected one.
@@ -18,19 +16,14 @@ pub enum StoreError {
     /// The maximum number of rows exists already, such as an owner's live keys.
     #[error("there are too many")]
     LimitReached,
-    /// The key, or its parent, is revoked.
     #[error("the key or its parent is revoked")]
     KeyRevoked,
-    /// The key has expired.
     #[error("the key has expired")]
     KeyExpired,
-    /// The row changed since it was read.
     #[error("the row has changed")]
     Stale,
-    /// The change would leave no admin.
     #[error("the last admin must stay")]
     LastAdmin,
-    /// There is no such row.
     #[error("no such row")]
     NotFound,
     /// Another build wrote the files.
@@ -44,26 +37,21 @@ pub enum StoreError {
         /// The schema of this build.
         known: u32,
     },
-    /// The running version could not continue after the tables are changed.
     #[error(
         "this version changes the tables of the store, and the one that runs could not go on with \
          them: stop that one, then start this one"
     )]
     StopFirst,
-    /// Another process holds the lock on the data directory.
     #[error("another process uses the data directory {}", .0.display())]
     Locked(PathBuf),
-    /// A file is corrupt.
     #[error("a file of the store is damaged: {0}")]
     Damaged(String),
-    /// The database lacks changes that were acknowledged.
     #[error(
         "accounts.db lacks the last {0} changes that were acknowledged: its write-ahead log was \
          damaged or deleted, or this is an older copy. Keys that they revoked would be valid. Put \
          the right files back; or delete accounts.revision, start, and make these changes again"
     )]
     LostChanges(u64),
-    /// The disk is full.
     #[error("the disk is full: {0}")]
     Full(String),
     /// Any failure that may be temporary: a full queue, an error of the engine.
@@ -72,7 +60,6 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A failure that may be temporary.
     pub fn unavailable(cause: impl fmt::Display) -> Self {
         StoreError::Unavailable(cause.to_string())
     }

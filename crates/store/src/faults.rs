@@ -37,7 +37,6 @@ pub enum PanicPoint {
 }
 
 impl PanicPoint {
-    /// All points, in the order of their numbers.
     pub const ALL: [PanicPoint; 11] = [
         PanicPoint::Entry,
         PanicPoint::Decision,
@@ -119,7 +118,6 @@ impl Faults {
         *self.0.writes_stalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// The next `count` appends of captures fail.
     pub fn fail_appends(&self, count: u32) {
         self.0.appends_left.store(count, Ordering::Release);
     }
@@ -134,12 +132,10 @@ impl Faults {
         self.0.torn_at.store(bytes.saturating_add(1), Ordering::Release);
     }
 
-    /// The next `count` syncs of segments fail.
     pub fn fail_syncs(&self, count: u32) {
         self.0.syncs_left.store(count, Ordering::Release);
     }
 
-    /// `point` panics the next `count` times, with this message.
     pub fn panic_at(&self, point: PanicPoint, count: u32, message: &str) {
         message.clone_into(&mut self.0.message.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(left) = self.0.panics.get(point as usize) {
@@ -157,7 +153,6 @@ impl Faults {
         self.0.hanging.load(Ordering::Acquire)
     }
 
-    /// Ends all failures: the store works again.
     pub fn clear(&self) {
         self.0.writes_spared.store(0, Ordering::Release);
         self.0.writes_left.store(0, Ordering::Release);
@@ -192,7 +187,6 @@ impl Faults {
         }
     }
 
-    /// Wraps `work` on the index of captures, which fails as the switches say.
     pub(super) fn appending<T: 'static>(self, work: impl Work<T>) -> impl Work<T> {
         move |transaction: &Transaction<'_>| {
             self.before_append()?;
@@ -200,7 +194,6 @@ impl Faults {
         }
     }
 
-    /// Wraps the `work` of a read, which fails as the switches say.
     pub(super) fn reading<T: 'static>(self, work: impl Work<T>) -> impl Work<T> {
         move |transaction: &Transaction<'_>| {
             self.before_read()?;
@@ -247,7 +240,6 @@ impl Faults {
         self.0.torn_at.swap(0, Ordering::AcqRel).checked_sub(1)
     }
 
-    /// Called before a segment is synced.
     pub fn before_sync(&self) -> io::Result<()> {
         if spend(&self.0.syncs_left) {
             Err(io::Error::other("sync failed on demand"))

@@ -54,7 +54,6 @@ pub(super) struct Databases {
     pub(super) dir: DataDir,
 }
 
-/// Whether and how a store is being handed over.
 #[derive(Default)]
 pub(super) struct HandoverState {
     /// Set while mutations are refused.
@@ -151,7 +150,6 @@ impl Store {
         Ok((store, unlocked))
     }
 
-    /// This store with the failures of `faults`.
     #[must_use]
     pub fn with_faults(self, faults: Faults) -> Store {
         Store { faults, ..self }
@@ -198,7 +196,6 @@ impl Store {
         Ok(accounts? & captures?)
     }
 
-    /// The data directory, which the store has locked.
     pub fn dir(&self) -> &Path {
         self.databases.dir.path()
     }

@@ -77,12 +77,10 @@ impl Store {
         self.databases.dir.predecessor().runs()
     }
 
-    /// Notes that the predecessor has ended.
     pub fn predecessor_ended(&self) {
         self.databases.dir.predecessor().ended();
     }
 
-    /// The locks on the data directory.
     pub fn data_locks(&self) -> &[File] {
         &self.databases.dir.locks
     }

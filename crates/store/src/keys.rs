@@ -42,7 +42,7 @@ impl Store {
         self.mutate(move |transaction| insert(transaction, key, seen)).await
     }
 
-    /// Ends a key. No change if it has ended.
+    /// No change if it has ended.
     pub async fn revoke_key(&self, id: &KeyId, at: Timestamp) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| revoke(transaction, &id, at, ONE)).await
@@ -135,11 +135,9 @@ fn forget(transaction: &Transaction<'_>, owner: &UserId, now: Timestamp) -> Resu
     )
 }
 
-/// Revokes one key, unless it is revoked already.
 const ONE: &str =
     "UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL RETURNING *";
 
-/// Ends a key and its descendants.
 const DESCENT: &str = "
     WITH RECURSIVE descent (id) AS
       (SELECT id FROM keys WHERE id = ?1

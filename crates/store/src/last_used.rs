@@ -7,7 +7,6 @@ use super::sql::{Transaction, params};
 use super::{Result, Store};
 use rerouter_base::id::{KeyId, SessionId};
 
-/// When keys and sessions were last used.
 #[derive(Debug, Default)]
 pub struct LastUses {
     pub keys: Vec<(KeyId, Timestamp)>,

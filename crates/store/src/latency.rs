@@ -14,7 +14,6 @@ const FIRST_MS: u64 = 25;
 pub struct LatencyCounts([u64; LATENCIES]);
 
 impl LatencyCounts {
-    /// The histogram of a single duration.
     pub fn one(took: Duration) -> Self {
         let bounds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX) / FIRST_MS;
         let at = bounds.checked_ilog2().map_or(0, |log| log as usize + 1).min(LATENCIES - 1);

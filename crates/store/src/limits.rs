@@ -129,7 +129,6 @@ pub enum Counted {
 }
 
 impl Counted {
-    /// The value of this unit.
     pub fn of<T>(self, requests: T, tokens: T) -> T {
         match self {
             Counted::Requests => requests,
@@ -152,7 +151,6 @@ pub struct CountLimit {
     pub window: Option<Duration>,
     /// The last part of its `x-ratelimit-*` headers.
     pub header: Option<&'static str>,
-    /// Hint at its input in forms.
     pub hint: &'static str,
 }
 
@@ -196,7 +194,6 @@ pub static COUNTS: [CountLimit; 3] = [
 pub type ByCount<T> = [Option<T>; 3];
 
 impl Limits {
-    /// The limits of requests and tokens.
     pub fn counts(&self) -> ByCount<u64> {
         [self.rpm, self.tpm, self.concurrency]
     }
@@ -209,7 +206,6 @@ impl Limits {
         [&mut self.rpm, &mut self.tpm, &mut self.concurrency]
     }
 
-    /// Whether a client may ask for this name.
     pub fn allows_model(&self, name: &str) -> bool {
         self.models.as_ref().is_none_or(|models| models.iter().any(|pattern| covers(pattern, name)))
     }
@@ -220,7 +216,6 @@ impl Limits {
         set.map(|(row, _)| row.name).or(self.budget.map(|_| "budget"))
     }
 
-    /// Whether requests, tokens or money are counted for these limits.
     pub fn are_counted(&self) -> bool {
         self.counted().is_some()
     }

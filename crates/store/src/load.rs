@@ -72,7 +72,6 @@ fn share<T: Clone + Eq + Hash>(known: &mut HashSet<T>, value: &mut T) {
     }
 }
 
-/// All rows of a table.
 fn scan<T: Stored>(transaction: &Transaction<'_>, mut take: impl FnMut(T)) -> Result<()> {
     let all = format!("SELECT * FROM {}", T::TABLE);
     transaction.each(&all, &[], &mut |row| T::of(row).map(&mut take))

@@ -16,7 +16,6 @@ const PARAMETERS: usize = 16_000;
 /// Bytes of texts and blobs at which an INSERT is sent.
 const BYTES: usize = 4 << 20;
 
-/// A table that was copied.
 #[derive(Debug)]
 pub struct CopiedTable {
     pub name: String,
@@ -79,7 +78,6 @@ fn copy(from: &Transaction<'_>, to: &Transaction<'_>) -> Result<Vec<CopiedTable>
     Ok(all)
 }
 
-/// Inserts all rows of a table, many with one statement.
 fn insert(from: &Transaction<'_>, to: &Transaction<'_>, table: &str, order: &str) -> Result<()> {
     let (mut values, mut width, mut bytes) = (Vec::new(), 0, 0);
     from.each(&format!("SELECT * FROM {table} ORDER BY {order}"), &[], &mut |row| {

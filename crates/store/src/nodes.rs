@@ -34,7 +34,7 @@ impl Store {
         self.mutate(move |transaction| insert(transaction, node)).await
     }
 
-    /// Deletes a node. No change if there is no such node.
+    /// No change if there is no such node.
     pub async fn delete_node(&self, id: &NodeId) -> Result<Committed> {
         let id = id.clone();
         self.mutate(move |transaction| delete(transaction, &id)).await
@@ -150,7 +150,7 @@ fn note_events(transaction: &Transaction<'_>, node: &NodeId, ids: &[String]) -> 
     Ok(new)
 }
 
-/// Registers a node under its next epoch. The epoch in `registration` is ignored.
+/// The epoch in `registration` is ignored.
 fn register(
     transaction: &Transaction<'_>,
     id: &NodeId,

@@ -19,7 +19,6 @@ impl From<BTreeMap<String, String>> for Pairs {
 }
 
 impl Pairs {
-    /// Copies the pairs into a map.
     pub fn to_map(&self) -> BTreeMap<String, String> {
         serde_json::from_str(&self.0).unwrap_or_default()
     }

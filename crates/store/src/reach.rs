@@ -18,7 +18,6 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// The user to whom it is limited.
     pub fn owner(&self) -> Option<&UserId> {
         match self {
             Reach::All => None,

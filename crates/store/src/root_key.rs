@@ -39,7 +39,6 @@ impl Opening<'_> {
         self.transaction.execute(put, &params![key.generation, key.wrapped]).map(drop)
     }
 
-    /// Writes an audit row in the same transaction.
     pub fn note(&self, event: &Event) -> Result<()> {
         audit::insert(self.transaction, event)
     }

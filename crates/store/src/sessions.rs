@@ -21,7 +21,7 @@ impl Store {
         self.mutate(move |transaction| insert(transaction, session, &password, keep)).await
     }
 
-    /// Ends a session. No change if it has ended.
+    /// No change if it has ended.
     pub async fn end_session(&self, id: &SessionId) -> Result<Committed> {
         self.sweep_sessions(Vec::new(), vec![id.clone()]).await
     }

@@ -69,7 +69,6 @@ fn database<T>(
     })
 }
 
-/// The database of accounts.
 #[derive(Clone, Debug)]
 pub enum StoreUrl {
     /// In the data directory, for this gateway only.
@@ -91,7 +90,6 @@ impl StoreUrl {
     }
 }
 
-/// What a gateway does after it has lost its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLeaseLost {
     /// It answers 503 until it has a lease again, so that a revoked key works nowhere.

@@ -55,7 +55,6 @@ pub struct HoldWrite {
     pub budget: NanoUsd,
 }
 
-/// The hold that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     pub held: NanoUsd,
@@ -78,7 +77,6 @@ row! { "holds" =>
     }
 }
 
-/// What a process has to know about budgets.
 #[derive(Debug, Default)]
 pub struct SpendNews {
     /// Whether this process may still spend. Otherwise it was taken for dead.

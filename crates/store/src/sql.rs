@@ -49,7 +49,6 @@ impl Transaction<'_> {
         matches!(self, Transaction::Postgres(_))
     }
 
-    /// The revision that this transaction sees.
     pub(super) fn revision(&self) -> Result<u64> {
         let rev = self.int("SELECT rev FROM state", &[])?;
         Ok(rev.and_then(|rev| u64::try_from(rev).ok()).unwrap_or(0))
@@ -89,7 +88,6 @@ impl Transaction<'_> {
         }
     }
 
-    /// All rows of a statement.
     pub(super) fn rows<T>(
         &self,
         sql: &str,
@@ -166,7 +164,6 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// How many columns it has.
     pub(super) fn width(&self) -> usize {
         match self {
             Row::Sqlite(row) => row.width(),

@@ -53,7 +53,6 @@ impl UsageOrder {
     }
 }
 
-/// Which usage to sum, and how.
 #[derive(Clone, Debug, Default)]
 pub struct UsageQuery {
     pub reach: Reach,
@@ -85,7 +84,6 @@ impl UsageQuery {
     }
 }
 
-/// One sum of usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageGroup {
     /// The values of the columns in the order of the query; empty if a request had none. A time is
@@ -97,7 +95,7 @@ pub struct UsageGroup {
 }
 
 impl Store {
-    /// Sums of usage. It does not wait for writes.
+    /// Does not wait for writes.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageGroup>> {
         self.read(move |transaction| usage(transaction, &query)).await
     }
@@ -199,7 +197,7 @@ fn read_plain(row: &mut Columns<'_>) -> Result<UsageSums> {
     Ok(UsageSums::of_plain(sums))
 }
 
-/// Reads a sum. The sum of no rows is NULL in SQL.
+/// The sum of no rows is NULL in SQL.
 fn read_sum(row: &mut Columns<'_>) -> Result<u64> {
     Ok(row.maybe()?.unwrap_or(0))
 }

@@ -118,9 +118,7 @@ pub struct UsageKey {
     pub model: Option<Arc<str>>,
     /// The alias that was requested, as the document has it.
     pub alias: Option<Arc<str>>,
-    /// The recipe that decided.
     pub recipe: Arc<str>,
-    /// The rule that matched.
     pub rule: Option<Arc<str>>,
     /// Whether it is a reroute of a capture.
     pub replay: bool,
@@ -131,7 +129,6 @@ pub fn usage_interval_start(at: Timestamp) -> i64 {
     UsageInterval::FiveMinutes.begin(at.as_second())
 }
 
-/// Usage that is added to the sums at once.
 #[derive(Clone, Debug, Default)]
 pub struct UsageBatch {
     pub sums: Vec<(UsageKey, UsageSums)>,
@@ -139,8 +136,7 @@ pub struct UsageBatch {
     pub number: Option<BatchNumber>,
 }
 
-/// The number of a batch of one writer. The writer retries a batch until it is in the sums, then
-/// writes the next one.
+/// The writer retries a batch until it is in the sums, then writes the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchNumber {
     /// A random number: no two processes have the same.
@@ -266,7 +262,6 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes the sums of days before `oldest`.
     pub(super) async fn trim_usage_days(&self, oldest: i64) -> Result<()> {
         self.trim(DAYS.name, &DAYS.key(), "day < ?1", vec![oldest]).await?;
         let values = vec![UsageInterval::Day.span_of_all(), oldest];
@@ -324,7 +319,6 @@ fn values<'a>(((time, names, replay), sums): (&'a RowKey<'a>, &UsageSums)) -> Ve
         .collect()
 }
 
-/// Adds rows with one statement each.
 fn add_each(transaction: &Transaction<'_>, tables: &TablesOf<'_>) -> Result<()> {
     for (table, rows) in tables {
         let places = (1..=table.time.len() + 7 + COLUMNS.len()).map(|at| format!("?{at}"));

@@ -130,7 +130,7 @@ fn delete(transaction: &Transaction<'_>, id: &UserId, at: Timestamp) -> Result<V
     Ok(changes)
 }
 
-/// Changes a password. Of two changes at once only one succeeds, since only one knew the password.
+/// Of two changes at once only one succeeds, since only one knew the password.
 fn change_password(
     transaction: &Transaction<'_>,
     id: &UserId,
@@ -147,7 +147,6 @@ fn change_password(
     Ok(changes)
 }
 
-/// Ends all sessions of a user but `keep`.
 fn end_sessions(
     transaction: &Transaction<'_>,
     id: &UserId,

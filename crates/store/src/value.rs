@@ -26,7 +26,6 @@ pub(super) fn transposed<'a>(rows: &[Vec<Value<'a>>]) -> Vec<Vec<Value<'a>>> {
     (0..width).map(|at| rows.iter().filter_map(|row| row.get(at)).copied().collect()).collect()
 }
 
-/// A type that can be the value of a parameter.
 pub(super) trait ToValue {
     fn value(&self) -> Value<'_>;
 }

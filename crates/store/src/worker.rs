@@ -24,7 +24,6 @@ pub(super) struct Worker<C> {
 }
 
 impl<C: Send + 'static> Worker<C> {
-    /// Starts a thread on `connection`.
     pub(super) fn start(name: &str, mut connection: C) -> Result<Self> {
         let (jobs, mut queue) = mpsc::channel::<Job<C>>(QUEUE);
         let (first, mut first_queue) = mpsc::channel::<Job<C>>(QUEUE);

@@ -110,7 +110,6 @@ pub struct AccessLine {
 }
 
 impl AccessLine {
-    /// A line with nothing but a time and an id.
     pub fn new(at: Timestamp, request_id: RequestId) -> Self {
         AccessLine {
             at,

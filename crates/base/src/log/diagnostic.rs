@@ -10,7 +10,6 @@ pub const DIAGNOSTIC_FIELDS: &[(&str, &str)] = &[
     ("message", "What it says, for people."),
 ];
 
-/// One line of the diagnostics log.
 #[derive(Serialize)]
 pub(super) struct Diagnostic<'a> {
     pub(super) at: String,

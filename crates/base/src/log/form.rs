@@ -1,6 +1,5 @@
 //! The form of log lines: JSON or text.
 
-/// The form of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
     /// One JSON object per line, for programs.

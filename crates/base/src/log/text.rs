@@ -18,7 +18,6 @@ enum Color {
     Grey = 90,
 }
 
-/// A value with an optional colour.
 struct Painted<T>(T, Option<Color>);
 
 impl<T: Display> Display for Painted<T> {
@@ -104,7 +103,6 @@ pub(super) fn access(line: &AccessLine, color: bool) -> String {
     text
 }
 
-/// Writes the known fields of a call.
 fn describe(
     line: &AccessLine,
     text: &mut String,

@@ -21,7 +21,6 @@ const OVERHEAD: &[f64] = &[
     0.005, 0.01, 0.025, 0.1,
 ];
 
-/// A kind of metric.
 pub(super) trait MetricKind: Collector + Clone + 'static {
     /// Its name in the reference.
     const KIND: &'static str;
@@ -234,7 +233,6 @@ pub struct MetricRow {
     pub help: String,
 }
 
-/// Creates metrics and registers them.
 pub(super) struct Registrar<'a> {
     pub(super) registry: &'a Registry,
     pub(super) rows: RefCell<Vec<MetricRow>>,

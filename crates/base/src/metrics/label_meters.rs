@@ -11,7 +11,6 @@ const VALUES: usize = 100;
 /// The value that all further values count as.
 const OTHER: &str = "other";
 
-/// Counts calls by the value of one label.
 #[derive(Debug)]
 pub(super) struct LabelMeters {
     series: LabelMetrics,

@@ -8,7 +8,6 @@ use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 use super::families::TargetMetrics;
 use crate::usage_kind::UsageCounts;
 
-/// The series of one target to which a call adds.
 #[derive(Clone, Debug)]
 pub struct TargetMeters {
     first_token: Histogram,

@@ -46,7 +46,6 @@ pub(super) enum RecordPart {
     Bodies = 1,
 }
 
-/// Encrypts and decrypts captures.
 #[derive(Clone, Debug)]
 pub(super) struct Cipher {
     pub(super) keys: CaptureKeys,

@@ -8,12 +8,10 @@ const MARK: &[u8] = b"the owner of a folder of segments";
 /// Bytes of a salt: too many to guess.
 pub(super) const SALT: usize = 16;
 
-/// Derives the keys of captures.
 #[derive(Clone, Debug)]
 pub(super) struct CaptureKeys(DerivedKeys);
 
 impl CaptureKeys {
-    /// Derives the keys of captures from this keyring.
     pub(super) fn new(keyring: &Keyring) -> Self {
         CaptureKeys(DerivedKeys::new(keyring, Purpose::Captures))
     }

@@ -16,7 +16,6 @@ use rerouter_store::StoreError;
 /// Bytes of bodies that an import stores in one batch.
 const CAPTURE_COMMIT: usize = 4 << 20;
 
-/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     pub imported: u64,

@@ -9,13 +9,11 @@ use crate::capture::record::Bodies;
 use crate::redaction::{HeaderFilter, RedactedCapture, Redactor};
 use rerouter_store::CaptureRow;
 
-/// A redacted capture that is ready to be written.
 pub(super) struct PreparedCapture<'a> {
-    /// The row for the index.
     pub(super) row: CaptureRow,
     /// The head in the form of [`packed_head`].
     pub(super) head: Cow<'a, [u8]>,
-    /// The bodies; empty if they are not kept.
+    /// Empty if they are not kept.
     pub(super) bodies: Cow<'a, Bodies>,
 }
 

@@ -18,7 +18,6 @@ const COPIES: &str = "captures-cache";
 /// Prefix of the names of folders with segments that were set aside.
 const ASIDE: &str = "captures-unknown-";
 
-/// The file name of a segment.
 pub fn file_name(number: i64) -> String {
     format!("{number:016x}.seg")
 }
@@ -28,7 +27,6 @@ fn number(name: &str) -> Option<i64> {
     i64::from_str_radix(name.strip_suffix(".seg").filter(|digits| digits.len() == 16)?, 16).ok()
 }
 
-/// A folder of segments.
 #[derive(Clone, Debug)]
 pub(super) struct SegmentFolder(PathBuf);
 
@@ -37,7 +35,6 @@ impl SegmentFolder {
         SegmentFolder(data.join(FOLDER))
     }
 
-    /// The folder with copies of other gateways' segments.
     pub(super) fn of_copies(data: &Path) -> Self {
         SegmentFolder(data.join(COPIES))
     }
@@ -85,17 +82,14 @@ impl SegmentFolder {
         Ok(SegmentReader(File::open(self.path(number))?))
     }
 
-    /// Deletes a segment, if it exists.
     pub(super) fn delete(&self, number: i64) -> io::Result<()> {
         allow_absent(std::fs::remove_file(self.path(number)))
     }
 
-    /// The numbers of all segments.
     pub(super) fn list(&self) -> io::Result<BTreeSet<i64>> {
         list(&self.0)
     }
 
-    /// Whether a segment holds no bytes.
     pub(super) fn is_empty(&self, number: i64) -> io::Result<bool> {
         Ok(self.metadata(number)?.len() == 0)
     }
@@ -127,7 +121,6 @@ impl SegmentFolder {
         Ok(aside)
     }
 
-    /// The numbers of all segments that were set aside.
     pub(super) fn list_aside(&self) -> io::Result<BTreeSet<i64>> {
         let mut numbers = BTreeSet::new();
         let Some(data) = self.0.parent() else { return Ok(numbers) };
@@ -161,7 +154,6 @@ fn list(folder: &Path) -> io::Result<BTreeSet<i64>> {
     }
 }
 
-/// A segment open for reading.
 pub(super) struct SegmentReader(File);
 
 impl SegmentReader {

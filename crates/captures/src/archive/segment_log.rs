@@ -20,7 +20,6 @@ use rerouter_store::{CaptureLocation, CaptureRow, Faults, SegmentRow};
 /// Bytes of captures that are written together: first all their heads, then all their bodies.
 const CAPTURE_BLOCK: usize = 256 << 10;
 
-/// Settings for writing segments.
 #[derive(Clone)]
 pub(super) struct SegmentSettings {
     pub(super) folder: SegmentFolder,

@@ -109,7 +109,6 @@ impl Archive {
         }
     }
 
-    /// This archive with another clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.settings.clock = clock;
@@ -143,7 +142,6 @@ impl Archive {
         self.append_with(captures, Effort::Usual).await
     }
 
-    /// Appends captures with this effort for compression.
     pub(crate) async fn append_with(
         &self,
         captures: Arc<Vec<Capture>>,
@@ -314,7 +312,6 @@ impl Archive {
         (page, absent)
     }
 
-    /// A reader for captures that pages list.
     pub fn reader(&self) -> CaptureReader {
         let own = self.index.is_shared().then(|| self.index.numbers());
         let (folder, remote) = (self.settings.folder.clone(), self.remote.clone());
@@ -334,7 +331,6 @@ impl Archive {
         read.filter(|bodies| *bodies != Bodies::default())
     }
 
-    /// A whole capture; `None` if there is none.
     pub async fn get(&self, id: &RequestId) -> Result<Option<Capture>, Error> {
         let mut retried = false;
         loop {
@@ -362,7 +358,6 @@ impl Archive {
         }
     }
 
-    /// The owner and the key of a capture; `None` if there is no such capture.
     pub async fn whose(&self, id: &RequestId) -> Result<Option<(UserId, Option<KeyId>)>, Error> {
         self.index.whose(id).await.map_err(Error::store_unavailable)
     }

@@ -41,7 +41,6 @@ impl Archive {
         self.is_shared() && id.at().is_some_and(|at| age(at) < CAPTURE_COMES)
     }
 
-    /// This archive with an object store, to which its segments are uploaded.
     #[must_use]
     pub fn uploading(mut self, objects: SegmentObjects, data: &Path) -> Self {
         self.settings.age = self.settings.age.min(SEGMENT_AGE_SHARED);

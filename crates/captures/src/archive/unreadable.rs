@@ -2,16 +2,13 @@
 
 use std::{fmt, io};
 
-/// Why a capture cannot be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// The capture's segment is missing.
     Absent,
     /// Only the gateway that wrote this segment has it.
     Elsewhere(i64),
     /// The object store does not answer.
     Away(String),
-    /// The capture's segment cannot be read.
     Io(io::Error),
     /// The capture's bytes are not those that were written.
     Damaged(&'static str),

@@ -24,7 +24,6 @@ impl Head {
         Original { decision, served, status, usage, cost_usd, latency }
     }
 
-    /// The decision with its outcome.
     pub fn decision_record(&self) -> Option<DecisionRecord> {
         self.decision.as_ref().map(|decision| DecisionRecord {
             decision: decision.clone(),

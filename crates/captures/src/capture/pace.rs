@@ -62,7 +62,6 @@ thread_local! {
     static YIELDED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// The pace of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct WritePace {
     pub effort: Effort,

@@ -85,7 +85,6 @@ impl PackedCapture {
         packed
     }
 
-    /// The packed head.
     pub(crate) fn head_bytes(&self) -> &[u8] {
         &self.head
     }
@@ -118,7 +117,6 @@ fn run_of(head: &[u8], bodies: Bodies) -> (Bytes, Bodies) {
     (head, Bodies { request, response })
 }
 
-/// The row of a capture for the index.
 pub(crate) fn row(head: &Head) -> CaptureRow {
     let (decision, served) = (head.decision.as_ref(), head.served.as_ref());
     // Without a decision: the name that the client asked for.

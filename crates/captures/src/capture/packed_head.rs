@@ -12,7 +12,6 @@ const FORM: u8 = 1;
 /// headers.
 const EMPTY: [u8; 9] = [FORM, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// A packed head in its parts.
 #[derive(Clone, Copy)]
 pub struct PackedHead<'a> {
     /// All fields except the headers.
@@ -25,7 +24,6 @@ pub struct PackedHead<'a> {
 #[derive(Clone, Copy)]
 pub struct PackedHeaders<'a>(&'a [u8]);
 
-/// One packed header.
 #[derive(Clone, Copy)]
 pub struct PackedHeader<'a>(pub &'a [u8]);
 
@@ -99,7 +97,6 @@ pub(crate) fn write<'h>(
     write_lengths(out, begin, fields_end, requests_end)
 }
 
-/// Whether headers are those of the request or of its answer.
 #[derive(Clone, Copy)]
 pub(crate) enum HeaderSide {
     Request,

@@ -23,7 +23,6 @@ struct PendingEntries {
 #[derive(Debug)]
 struct PendingEntry {
     owner: UserId,
-    /// The key that authenticated the request.
     key: Option<KeyId>,
     /// The original, if this is a replay or a shadow.
     copy_of: Option<RequestId>,
@@ -40,8 +39,7 @@ pub struct PendingCapture {
 }
 
 impl PendingCaptures {
-    /// Enters a capture with this owner and key. `copy_of` is the original, for a replay or a
-    /// shadow.
+    /// `copy_of` is the original, for a replay or a shadow.
     pub fn announce(
         &self,
         id: &RequestId,
@@ -83,13 +81,11 @@ impl PendingCaptures {
         ending.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Whether any of these captures is still pending.
     pub(crate) fn has_any(&self, ids: &[RequestId]) -> bool {
         let entries = self.entries();
         ids.iter().any(|id| entries.all.contains_key(id))
     }
 
-    /// The owner and the key of a pending capture.
     pub fn whose(&self, id: &RequestId) -> Option<(UserId, Option<KeyId>)> {
         self.entries().all.get(id).map(|entry| (entry.owner.clone(), entry.key.clone()))
     }

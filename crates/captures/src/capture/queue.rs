@@ -23,7 +23,6 @@ use rerouter_base::id::{KeyId, RequestId, UserId};
 use rerouter_base::metrics::Metrics;
 use rerouter_store::{Faults, PanicPoint, StoreError};
 
-/// The destination to which the writer stores captures.
 pub trait CaptureSink: Send + Sync + 'static {
     /// Stores a batch, all or none. Returns the number of captures: one that cannot be encoded is
     /// left out.
@@ -36,7 +35,6 @@ pub trait CaptureSink: Send + Sync + 'static {
     /// Makes the appended captures survive a loss of power.
     fn sync(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The faults that tests inject.
     fn faults(&self) -> &Faults;
 }
 
@@ -48,7 +46,6 @@ enum QueueMessage {
     Flush(oneshot::Sender<()>, CountGuard),
 }
 
-/// A capture in the queue.
 struct QueuedCapture {
     packed: PackedCapture,
     pending: PendingCapture,
@@ -69,7 +66,6 @@ pub struct CaptureQueue {
     flush_waiters: Arc<AtomicUsize>,
 }
 
-/// The number of bytes in the queue, and the metrics about them.
 #[derive(Clone)]
 struct QueuedBytes {
     bytes: Arc<AtomicUsize>,
@@ -169,7 +165,6 @@ impl CaptureQueue {
         self.pending.announce(id, whose, None)
     }
 
-    /// The captures that are not stored yet.
     pub fn pending(&self) -> &PendingCaptures {
         &self.pending
     }

@@ -94,12 +94,10 @@ impl Bodies {
     }
 }
 
-/// A capture with its bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capture {
-    /// Everything but the bodies.
     pub head: Head,
-    /// Both bodies; empty if they are not kept.
+    /// Empty if they are not kept.
     pub bodies: Bodies,
 }
 
@@ -161,7 +159,6 @@ impl Head {
         }
     }
 
-    /// Sets the usage.
     pub fn set_usage(&mut self, usage: Option<Usage>) {
         if usage.as_ref().is_some_and(Usage::has_kinds) {
             self.version = self.version.max(Self::KINDS);
@@ -169,7 +166,6 @@ impl Head {
         self.usage = usage;
     }
 
-    /// Sets why the gateway refused the request.
     pub fn set_refused(&mut self, refused: Option<RefusalReason>) {
         if refused.is_some() {
             self.version = self.version.max(Self::KINDS);
@@ -177,7 +173,6 @@ impl Head {
         self.refused = refused;
     }
 
-    /// The owner, and the key that authenticated the request.
     pub fn whose(&self) -> (&UserId, Option<&KeyId>) {
         (&self.owner, self.key.as_ref())
     }
@@ -189,7 +184,6 @@ impl Head {
         Head { agent: Some(agent.id.clone()), version: self.version.max(Self::AGENT), ..self }
     }
 
-    /// Whether the answer's body is an event stream.
     pub(crate) fn answers_in_events(&self) -> bool {
         self.response_stream && !self.response_assembled
     }
@@ -239,7 +233,6 @@ impl Head {
     }
 }
 
-/// A duration in whole microseconds.
 pub fn micros_of(took: std::time::Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }

@@ -30,7 +30,6 @@ pub(super) enum FieldRole {
     Sources,
     /// A data source, or any value within one.
     Source,
-    /// A list of tools.
     Tools,
     /// A list of MCP servers, or an object with servers by name.
     Servers,
@@ -39,7 +38,6 @@ pub(super) enum FieldRole {
     /// A URL, which may contain a credential.
     Address,
     Credential,
-    /// The name of a field.
     Name,
 }
 

@@ -28,7 +28,6 @@ pub(crate) use header_filter::HeaderFilter;
 pub use rules::Expression;
 use rules::{Replacements, Secrets};
 
-/// Removes from captures what must not be kept.
 #[derive(Clone, Debug, Default)]
 pub struct Redactor {
     /// The expressions in `capture.redact` of the server document.

@@ -64,7 +64,6 @@ impl Secrets {
     }
 }
 
-/// The replacements in the strings of one call.
 pub(super) struct Replacements<'a> {
     secrets: Option<AhoCorasick>,
     pub(super) expressions: &'a [Expression],

@@ -7,7 +7,6 @@ use crate::capture::record::Head;
 use rerouter_base::trace_context::TraceContext;
 use rerouter_routing::Target;
 
-/// The time and the target of an attempt.
 pub struct AttemptStep {
     pub target: Arc<Target>,
     pub began: Instant,
@@ -28,7 +27,6 @@ pub struct CallTrace {
 }
 
 impl CallTrace {
-    /// Number of spans in the trace.
     pub(super) fn spans(&self) -> u64 {
         1 + self.steps.len() as u64
     }

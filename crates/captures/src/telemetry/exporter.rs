@@ -106,7 +106,6 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch, with as many tries as it may have.
     fn send(&self, batch: &[CallTrace]) {
         if batch.is_empty() {
             return;

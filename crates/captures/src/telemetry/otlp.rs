@@ -31,7 +31,6 @@ const OTHERS: [(&str, &str); 5] = [
     ("api.x.ai", "x_ai"),
 ];
 
-/// The attributes of a span.
 #[derive(Default)]
 struct Attributes(Vec<Value>);
 

@@ -120,7 +120,6 @@ fn is_of_failures(filter: &CaptureFilter) -> bool {
 /// Statuses from this one on are in the indexes of failures.
 const FAILURES: u16 = 400;
 
-/// The number of rows that one page may read.
 pub(super) fn budget(filter: &CaptureFilter) -> usize {
     if filter.reach.owner().is_some() || is_of_failures(filter) { LIST_LOOKUPS } else { LIST_ROWS }
 }

@@ -40,7 +40,6 @@ pub struct CaptureIndex {
 }
 
 impl Store {
-    /// The index of captures.
     pub fn capture_index(&self) -> CaptureIndex {
         CaptureIndex { store: self.clone() }
     }
@@ -77,7 +76,6 @@ impl CaptureIndex {
         self.store.has_predecessor() || self.store.is_handed_over()
     }
 
-    /// Whether no other process writes segments under the name of this data directory.
     pub fn is_alone(&self) -> bool {
         self.store.is_alone()
     }
@@ -118,7 +116,7 @@ impl CaptureIndex {
         inserted
     }
 
-    /// Updates a segment. This write and every earlier one are durable then.
+    /// This write and every earlier one are durable then.
     pub async fn put_segment(&self, segment: SegmentRow) -> Result<()> {
         let put = |segment: SegmentRow| {
             move |transaction: &Transaction<'_>| put_segment(transaction, &segment, &[])
@@ -142,13 +140,11 @@ impl CaptureIndex {
         }
     }
 
-    /// The owner and the key of a capture; `None` if there is no such capture.
     pub async fn whose(&self, id: &RequestId) -> Result<Option<(UserId, Option<KeyId>)>> {
         let id = id.clone();
         self.read(move |transaction| statements::whose(transaction, &id)).await
     }
 
-    /// Where a capture lies; `None` if there is no such capture.
     pub async fn locate(&self, id: &RequestId) -> Result<Option<CaptureLocation>> {
         let id = id.clone();
         self.read(move |transaction| statements::locate(transaction, &id)).await
@@ -256,8 +252,7 @@ impl CaptureIndex {
         self.read(find).await
     }
 
-    /// Deletes up to `limit` captures of a segment that is no longer written. Returns how many it
-    /// deleted.
+    /// Deletes up to `limit` captures of a segment that is no longer written.
     pub async fn drop_captures(&self, segment: i64, limit: usize) -> Result<usize> {
         let drop = move |transaction: &Transaction<'_>| {
             statements::drop_captures(transaction, segment, limit)
@@ -373,7 +368,6 @@ impl CaptureIndex {
             .await
     }
 
-    /// Forgets deletions that are older than `kept`.
     pub async fn forget_deleted(&self, kept: Duration) -> Result<()> {
         if !self.is_shared() {
             return Ok(());

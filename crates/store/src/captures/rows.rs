@@ -13,12 +13,11 @@ row! { "captures" =>
     /// A capture in the index: what lists filter by. The capture itself lies in a segment.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct CaptureRow {
-        /// The request's id. The order of ids is the order of time.
+        /// The order of ids is the order of time.
         pub id: RequestId,
         /// Microseconds since the epoch.
         pub created_at_us: i64 = "created_at",
         pub owner: UserId,
-        /// The key that authenticated the request.
         pub key: Option<KeyId>,
         /// The alias that the client asked for.
         pub alias: Option<Arc<str>>,
@@ -35,9 +34,7 @@ row! { "captures" =>
         pub status: u16,
         /// How the request ended.
         pub state: Cow<'static, str>,
-        /// The capture that this one is a replay of.
         pub replay_of: Option<RequestId>,
-        /// The capture that this one is a shadow of.
         pub shadow_of: Option<RequestId>,
     }
 }
@@ -55,7 +52,6 @@ row! { "captures" =>
     /// Where a capture lies, and what its key derives from.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct CaptureLocation {
-        /// Number of the segment.
         pub segment: i64,
         pub head: ByteRange = "head_at, head_len",
         /// `None` if the bodies are small and lie with the head, or if none were kept.
@@ -94,7 +90,6 @@ pub(super) fn location_columns(shared: bool, otherwise: &str) -> String {
     }
 }
 
-/// Adds the values of a capture.
 pub(crate) fn put_capture<'a>(
     (row, location): &'a (CaptureRow, CaptureLocation),
     shared: bool,
@@ -109,7 +104,6 @@ pub(crate) fn put_capture<'a>(
 }
 
 row! { "segments" =>
-    /// A segment in the index.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SegmentRow {
         pub number: i64,
@@ -128,7 +122,6 @@ pub struct CapturePage {
     pub next: Option<RequestId>,
 }
 
-/// Whether a list includes shadows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shadows {
     #[default]
@@ -137,7 +130,7 @@ pub enum Shadows {
     With,
 }
 
-/// Which captures to list. An unset field does not filter.
+/// An unset field does not filter.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureFilter {
     pub reach: Reach,
@@ -148,13 +141,9 @@ pub struct CaptureFilter {
     pub until_us: Option<i64>,
     pub alias: Option<String>,
     pub recipe: Option<String>,
-    /// The provider that answered.
     pub provider: Option<String>,
-    /// The model that answered.
     pub model: Option<String>,
-    /// The first provider of the plan.
     pub decided_provider: Option<String>,
-    /// The first model of the plan.
     pub decided_model: Option<String>,
     /// Ranges of statuses, both ends included; empty: all.
     pub statuses: Vec<(u16, u16)>,

@@ -20,7 +20,6 @@ const SEGMENT_BITS: u32 = 32;
 /// meaning, and no other program uses it.
 const LOCK: i64 = 7_263_480_254_919_331_448;
 
-/// The connection, and the numbers of this gateway.
 pub(crate) struct SharedCaptures {
     database: Database,
     /// The name of this gateway.
@@ -79,7 +78,6 @@ impl SharedCaptures {
         self.database.write_after(format!("{kept}{first}"), work).await
     }
 
-    /// The first and the last number of segments of this gateway.
     pub(super) fn numbers(&self) -> (i64, i64) {
         let first = self.prefix << SEGMENT_BITS;
         (first, first | ((1 << SEGMENT_BITS) - 1))
@@ -147,8 +145,7 @@ pub(super) fn insert(
     if columns.is_empty() { Ok(()) } else { transaction.execute(&INSERT, &columns).map(drop) }
 }
 
-/// Inserts rows. A row that exists already is replaced. Copies of what was deleted count as deleted
-/// too.
+/// A row that exists already is replaced. Copies of what was deleted count as deleted too.
 static INSERT: LazyLock<String> = LazyLock::new(|| {
     let columns = capture_columns(true);
     let names: Vec<&str> = columns.split(", ").collect();
@@ -216,7 +213,6 @@ fn mark_deleted(
     transaction.execute(&mark, &[Value::Column(&ids), copies.value(), owner]).map(drop)
 }
 
-/// Deletes the rows of these captures from a table.
 pub(super) fn delete_ids(
     transaction: &Transaction<'_>,
     table: &str,
@@ -227,7 +223,6 @@ pub(super) fn delete_ids(
     transaction.execute(&delete, &[Value::Column(&ids)]).map(drop)
 }
 
-/// Forgets deletions that are older than `kept`.
 pub(super) fn forget_deleted(transaction: &Transaction<'_>, kept: Duration) -> Result<()> {
     let forget = format!("DELETE FROM deleted_captures WHERE at < {NOW} - ?1");
     transaction.execute(&forget, &params![kept]).map(drop)
@@ -249,15 +244,12 @@ pub(super) fn left_behind(
     transaction.rows(&find, &values, |row| Columns::new(row).get())
 }
 
-/// Segments with these numbers that the object store lacks, and the time of the newest capture of
-/// each, the oldest segment first.
 pub(super) fn waiting(transaction: &Transaction<'_>, own: (i64, i64)) -> Result<Vec<(i64, i64)>> {
     let find = "SELECT number, newest FROM segments
         WHERE uploaded = 0 AND number BETWEEN ?1 AND ?2 ORDER BY number";
     transaction.rows(find, &params![own.0, own.1], |row| Columns::new(row).two())
 }
 
-/// Notes that the object store has the whole segment; `false` if there is no such segment.
 pub(super) fn uploaded(transaction: &Transaction<'_>, number: i64) -> Result<bool> {
     let note = "UPDATE segments SET uploaded = 1 WHERE number = ?1";
     Ok(transaction.execute(note, &params![number])? == 1)

@@ -8,7 +8,6 @@ use crate::rows::Stored;
 use crate::sql::{Row, Transaction, params};
 use rerouter_base::id::RequestId;
 
-/// A segment, and captures in it.
 pub(super) type CaptureBatch = (SegmentRow, Vec<(CaptureRow, CaptureLocation)>);
 
 /// Up to `limit` captures of one segment; `None` if there are no more.

@@ -67,8 +67,7 @@ pub(crate) fn put_segment(
     transaction.execute(put, &values).map(drop)
 }
 
-/// Deletes a capture. With `copies`, also deletes its replays and shadows, their replays and
-/// shadows, and so on, as far as they are in `reach`. Returns all that it deleted.
+/// As [`super::CaptureIndex::delete`]. Returns all that it deleted.
 pub(super) fn delete(
     transaction: &Transaction<'_>,
     id: &RequestId,
@@ -96,8 +95,6 @@ pub(super) fn delete(
     transaction.rows(&family, &values, |row| Columns::new(row).get())
 }
 
-/// Segments with these numbers in the order of their newest captures, and whether each holds a
-/// capture.
 pub(super) fn segments(
     transaction: &Transaction<'_>,
     numbers: (i64, i64),
@@ -112,7 +109,7 @@ pub(super) fn segments(
     })
 }
 
-/// Deletes up to `limit` captures of a segment, the oldest first. Returns how many it deleted.
+/// Deletes up to `limit` captures of a segment, the oldest first.
 pub(super) fn drop_captures(
     transaction: &Transaction<'_>,
     segment: i64,

@@ -26,8 +26,7 @@ const PRUNE: Duration = Duration::from_secs(60);
 /// How long attempts to log in and to register are kept: longer than any of them counts.
 const ATTEMPTS_KEPT: Duration = Duration::from_secs(2 * 3600);
 
-/// A change that is to be acknowledged. The answer has the names of the gateways that may lack the
-/// change.
+/// The answer has the names of the gateways that may lack the change.
 pub(super) struct Acknowledgement {
     pub(super) rev: u64,
     pub(super) reply: oneshot::Sender<Result<Vec<String>>>,
@@ -38,7 +37,6 @@ struct Waiting {
     reply: oneshot::Sender<Result<Vec<String>>>,
 }
 
-/// The task that acknowledges changes.
 pub(super) struct Acknowledger {
     shared: Arc<ClusterState>,
     worker: Database,
@@ -213,7 +211,6 @@ impl Acknowledger {
         }
     }
 
-    /// Deletes the rows of gateways that died, after a look at those that need attention.
     async fn reap(&mut self, others: &[peers::Peer]) -> Result<()> {
         let now = since_boot();
         let applied = *self.shared.applied.borrow();
@@ -241,7 +238,6 @@ impl Acknowledger {
     }
 }
 
-/// Deletes rows that nobody reads any more.
 fn upkeep(transaction: &Transaction<'_>) -> Result<()> {
     change_log::prune(transaction)?;
     holders::end_dead_holders(transaction)?;

@@ -14,7 +14,6 @@ use std::time::Duration;
 use super::lease::Timing;
 use super::peers::Peer;
 
-/// One change that waits.
 #[derive(Debug)]
 pub(super) struct Barrier {
     pub(super) rev: u64,
@@ -30,18 +29,15 @@ struct Fence {
     ids: BTreeSet<String>,
 }
 
-/// What to do next for a change that waits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BarrierStep {
     /// Read the rows again.
     Wait,
     /// Fence all gateways that have not applied the change.
     Fence,
-    /// Nothing: the wait is over.
     Done(BarrierEnd),
 }
 
-/// How a barrier ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct BarrierEnd {
     /// Gateways whose lease is over: their rows can be deleted.

@@ -31,7 +31,6 @@ pub(super) struct LogPosition {
     pub(super) mark: Option<String>,
 }
 
-/// The part of the log after a position.
 #[derive(Debug)]
 pub(super) enum LogBatch {
     Changes {
@@ -45,7 +44,6 @@ pub(super) enum LogBatch {
 }
 
 row! { "changes" =>
-    /// A row of the log.
     #[derive(Clone, Debug)]
     struct LogEntry {
         rev: u64,

@@ -23,7 +23,6 @@ use rerouter_base::id::GatewayId;
 /// first such change may precede the connection that listens.
 const UNHEARD: u32 = 5;
 
-/// A gateway that follows the log.
 pub(super) struct LogFollower {
     shared: Arc<ClusterState>,
     worker: Database,
@@ -77,7 +76,6 @@ impl LogFollower {
         }
     }
 
-    /// Follows until the end of the store.
     pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
         let mut failing = false;
         while !*stopping.borrow_and_update() {
@@ -225,7 +223,6 @@ impl LogFollower {
         Ok(renewed)
     }
 
-    /// Adds the row of a new registration.
     async fn register(&mut self, applied: u64) -> Result<()> {
         self.shared.authority.end();
         let id = GatewayId::new(self.shared.clock.now(), &self.shared.random);

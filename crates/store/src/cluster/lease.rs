@@ -85,7 +85,6 @@ impl Authority {
         self.set_refused(false);
     }
 
-    /// Ends the lease at once.
     pub(super) fn end(&self) {
         self.set(0);
     }

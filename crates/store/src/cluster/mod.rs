@@ -54,7 +54,6 @@ pub use peers::{GatewayIdentity, GatewayRow};
 /// Maximum number of changes that wait for other gateways at once.
 const WAITING: usize = 1024;
 
-/// How a gateway joins the others.
 pub struct Joining {
     pub identity: GatewayIdentity,
     pub metrics: Metrics,
@@ -67,7 +66,6 @@ pub struct Joining {
     pub clock: Clock,
 }
 
-/// A gateway that follows the log, and takes part in the protocol.
 pub(super) struct Cluster {
     shared: Arc<ClusterState>,
     asked: mpsc::Sender<Acknowledgement>,
@@ -160,7 +158,6 @@ impl Cluster {
         answer.await.map_err(StoreError::unavailable)?
     }
 
-    /// Whether no other process writes captures under the name of this data directory.
     pub(super) fn is_alone(&self) -> bool {
         self.shared.is_alone.load(Ordering::Acquire)
     }

@@ -17,7 +17,6 @@ use rerouter_base::id::GatewayId;
 /// has was reading another log.
 const APPLIED: &str = "CASE WHEN applied > (SELECT rev FROM state) THEN 0 ELSE applied END";
 
-/// How a gateway describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayIdentity {
     /// The name of the gateway, the same at each start on one data directory.
@@ -30,7 +29,6 @@ pub struct GatewayIdentity {
     pub process: String,
     /// The name of its machine.
     pub name: String,
-    /// The version of the program.
     pub version: String,
     /// The address where it listens.
     pub address: String,
@@ -48,7 +46,6 @@ row! { "gateways" =>
         pub(super) lease: Duration,
         /// The revision up to which it has applied all changes.
         pub(super) applied: u64 = APPLIED,
-        /// How often it renewed its lease.
         pub(super) renewals: u64,
         /// Whether it goes on without a lease.
         pub(super) serves_stale: bool,
@@ -79,7 +76,6 @@ row! { "gateways" =>
         /// The revision of the routing document that it runs.
         pub document: String,
         pub serves_stale: bool,
-        /// The revision up to which it has applied all changes.
         pub applied: u64,
         /// How many changes it has yet to apply.
         pub lag: u64 = "CAST((SELECT rev FROM state) - applied AS BIGINT)",
@@ -87,7 +83,6 @@ row! { "gateways" =>
         pub fenced: bool,
         /// Microseconds since the epoch, like `renewed_at`.
         pub registered_at: i64,
-        /// Its last renewal.
         pub renewed_at: i64,
         /// Microseconds since the last renewal.
         pub silent_us: i64 = concat!(now!(), " - renewed_at"),

@@ -19,7 +19,6 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// The statements that begin to listen.
     pub(super) fn statements(&self) -> String {
         self.wakes.iter().map(|(name, _)| format!("LISTEN {name};")).collect()
     }

@@ -60,7 +60,6 @@ const FINAL: [&str; 5] = ["(28", "(3D", "(42", "(0A", LOCK_TIMEOUT];
 const UNFIT: [(&str, &str); 3] =
     [("CockroachDB", "CockroachDB"), ("-YB-", "YugabyteDB"), ("Redshift", "Amazon Redshift")];
 
-/// Refuses databases that are known to lack what gateways need.
 pub(super) fn check_kind(transaction: &Transaction<'_>) -> Result<()> {
     let version = transaction.row("SELECT version()", &[], |row| Columns::new(row).get())?;
     let version: String = version.unwrap_or_default();
@@ -97,7 +96,6 @@ fn is_in_use(transaction: &Transaction<'_>) -> Result<bool> {
     transaction.exists(&leased, &[])
 }
 
-/// Checks that this user may create tables.
 pub(super) fn can_make(transaction: &Transaction<'_>) -> Result<()> {
     let may = "SELECT 1 WHERE has_schema_privilege(current_schema(), 'CREATE')";
     match transaction.exists(may, &[])? {

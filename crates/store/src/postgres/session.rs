@@ -27,7 +27,6 @@ pub(super) const WRITE: &str = "READ COMMITTED, READ WRITE";
 /// The mode of a transaction that reads: all statements see the same snapshot.
 const READ: &str = "REPEATABLE READ, READ ONLY";
 
-/// How long a session waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Longest wait for a connection, and for each answer. The server gives up earlier, so that its
@@ -37,14 +36,12 @@ pub(crate) struct Patience {
     pub(crate) retry: Duration,
 }
 
-/// A connection, and the runtime that drives it.
 pub(crate) struct Session {
     runtime: Runtime,
     url: PostgresUrl,
     pub(super) patience: Patience,
     /// None while there is no connection, or one that cannot be used again.
     client: Option<Client>,
-    /// The notifications that it hears.
     listening: Option<Listening>,
     failures: u32,
     /// When another try to connect is due, and why the last one failed.

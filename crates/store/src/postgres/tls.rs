@@ -15,7 +15,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use rerouter_base::bounds;
 
-/// What is checked of the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verification {
     /// Nothing: TLS then protects only from those who listen.

@@ -19,7 +19,6 @@ use super::connection::answered;
 use crate::Result;
 use crate::value::Value;
 
-/// A transaction that has begun.
 pub(crate) struct PostgresTransaction<'a> {
     runtime: &'a Runtime,
     client: &'a Client,
@@ -85,7 +84,6 @@ impl<'a> PostgresTransaction<'a> {
     }
 }
 
-/// A row that a statement has found.
 #[derive(Clone, Copy)]
 pub(crate) struct PostgresRow<'a>(&'a tokio_postgres::Row);
 
@@ -139,7 +137,6 @@ impl<'a> FromSql<'a> for Whole {
     }
 }
 
-/// A value as a parameter.
 struct Parameter<'a>(Value<'a>);
 
 impl fmt::Debug for Parameter<'_> {

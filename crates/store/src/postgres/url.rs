@@ -33,7 +33,6 @@ const PARAMETERS: [&str; 11] = [
     "user",
 ];
 
-/// A database of a PostgreSQL server, and how to reach it.
 #[derive(Clone)]
 pub struct PostgresUrl {
     pub(super) config: Box<Config>,
@@ -43,7 +42,6 @@ pub struct PostgresUrl {
     pub(crate) is_pooled: bool,
 }
 
-/// Why a URL cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StoreUrlError {
     /// The URL itself is wrong.
@@ -60,7 +58,6 @@ impl fmt::Debug for PostgresUrl {
 }
 
 impl PostgresUrl {
-    /// Whether a text is the URL of a PostgreSQL database, and no other store.
     pub(crate) fn is_url(text: &str) -> bool {
         text.starts_with("postgres://") || text.starts_with("postgresql://")
     }

@@ -58,10 +58,8 @@ pair! { Box<PreviousSecret>:
 word_columns! { KeyStatus }
 json_columns! { Actor, Pairs }
 
-/// The next secret of a key.
 #[derive(Clone)]
 pub struct NewSecret {
-    /// The part of it that may be shown.
     pub redacted: Box<str>,
     pub digest: [u8; 32],
     /// The end of the grace period of the old secret, if it has one.
@@ -80,7 +78,7 @@ pub struct Seen {
     pub maker: Option<(KeyId, u32)>,
 }
 
-/// A change of a key's record. A field that is not set stays.
+/// A field that is not set stays.
 #[derive(Clone, Debug, Default)]
 pub struct KeyChange {
     pub name: Option<Box<str>>,
@@ -121,7 +119,6 @@ row! { "keys" shows id, interface, owner, revoked_at =>
         pub created_at: Timestamp,
         pub expires_at: Option<Timestamp>,
         pub revoked_at: Option<Timestamp>,
-        /// When it last got another secret.
         pub rotated_at: Option<Timestamp>,
         /// Counts the versions of the row, from 1. A change names the generation that it is based
         /// on.

@@ -28,14 +28,12 @@ row! { "nodes" shows id, generation =>
         /// Valid until the current secret is used.
         pub previous: Option<PreviousNodeSecret> = "previous, previous_expires_at",
         pub created_at: Timestamp,
-        /// When it last got another secret.
         pub rotated_at: Option<Timestamp>,
         pub registration: Option<Registration>,
     }
 }
 
 pair! {
-    /// The secret of the previous generation.
     #[derive(Clone, PartialEq, Eq)]
     pub struct PreviousNodeSecret {
         pub secret: Vec<u8>,
@@ -45,7 +43,6 @@ pair! {
 
 json_columns! { Registration, Vec<NodeModel> }
 
-/// The registration of a node.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
     /// Counts registrations, from 1. The store sets it.

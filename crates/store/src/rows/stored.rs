@@ -13,7 +13,6 @@ pub(crate) trait Stored: Sized {
 
     fn read(columns: &mut Columns<'_>) -> Result<Self>;
 
-    /// Adds the values of its columns.
     fn put<'a>(&'a self, values: &mut Vec<Written<'a>>) -> Result<()>;
 
     fn of(row: &Row<'_>) -> Result<Self> {
@@ -181,7 +180,6 @@ fn write<T: Stored>(
     transaction.execute(&statement(&columns), &values).map(drop)
 }
 
-/// The row with this id.
 pub(crate) fn find<T: Stored>(transaction: &Transaction<'_>, id: &str) -> Result<Option<T>> {
     transaction.row(&T::select("WHERE id = ?1"), &params![id], T::of)
 }

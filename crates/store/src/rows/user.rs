@@ -22,7 +22,6 @@ word_columns! { Role }
 json_columns! { Limits }
 
 row! { "users" shows id, role, disabled =>
-    /// A user, who can log in.
     #[derive(Clone, PartialEq, Eq)]
     pub struct UserRow {
         pub id: UserId,

@@ -20,7 +20,6 @@ const FILE: &str = "accounts.db";
 /// Number of prepared statements that a connection keeps: enough for all of the store.
 const STATEMENTS: usize = 128;
 
-/// The threads of `accounts.db`.
 pub(crate) struct SqliteBackend {
     writer: Worker<Connection>,
     reader: Worker<Connection>,

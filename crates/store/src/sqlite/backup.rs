@@ -18,9 +18,7 @@ const BACKUP_TRIES: usize = 50;
 /// Wait between these tries.
 const BACKUP_WAIT: Duration = Duration::from_millis(100);
 
-/// The database of accounts, keys, documents and the audit.
 const ACCOUNTS: &str = "accounts.db";
-/// The index of captures.
 const CAPTURES: &str = "captures.db";
 
 /// Copies the database of accounts into another directory, which must not have one.

@@ -23,7 +23,6 @@ const INDEX_CHECK: u64 = 64 << 20;
 /// Maximum number of pages of an index without captures.
 const EMPTY_PAGES: u64 = 32;
 
-/// The threads of the index.
 pub(crate) struct CaptureDatabase {
     writer: Worker<Connection>,
     reader: Worker<Connection>,
@@ -57,7 +56,6 @@ impl CaptureDatabase {
         self.reader.run(work).await
     }
 
-    /// Runs `work` in a transaction, which commits if it succeeds.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         durable: bool,
@@ -71,7 +69,6 @@ impl CaptureDatabase {
         self.writer.run(work).await
     }
 
-    /// Inserts captures and updates their segment, all or none. `between` is called every few rows.
     pub(crate) async fn insert(
         &self,
         faults: Faults,
@@ -91,7 +88,6 @@ impl CaptureDatabase {
         self.writer.run(work).await
     }
 
-    /// Bytes that the index takes for its captures.
     pub(crate) async fn bytes(&self, faults: Faults) -> Result<u64> {
         let work = move |connection: &mut Connection| {
             faults.before_read()?;
@@ -105,8 +101,7 @@ impl CaptureDatabase {
         self.reader.run(work).await
     }
 
-    /// Empties the write-ahead log, in which deleted rows stay until then. Returns `false` if a
-    /// reader was in the way.
+    /// Returns `false` if a reader was in the way.
     pub(crate) async fn empty_log(&self, faults: Faults) -> Result<bool> {
         let work = move |connection: &mut Connection| {
             faults.before_append()?;

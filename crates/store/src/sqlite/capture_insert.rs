@@ -12,7 +12,6 @@ use super::super::captures::{CaptureLocation, CaptureRow, capture_columns, put_c
 /// in about a tenth of a millisecond.
 const ROWS_TOGETHER: usize = 16;
 
-/// The statement that inserts this many rows.
 fn insert_of(rows: usize) -> String {
     let columns = capture_columns(false);
     let row = format!("({})", vec!["?"; columns.split(", ").count()].join(", "));

@@ -66,7 +66,6 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Opens a connection that only reads.
 pub(super) fn open_to_read(path: &Path) -> Result<Connection> {
     let connection = Connection::open_with_flags(
         path,

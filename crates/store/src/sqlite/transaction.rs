@@ -6,7 +6,7 @@ use rusqlite::{Connection, ToSql, params_from_iter};
 use super::super::value::Value;
 use super::super::{Result, StoreError};
 
-/// A transaction that has begun. Statements are prepared once and kept.
+/// Statements are prepared once and kept.
 pub(crate) struct SqliteTransaction<'a>(pub(super) &'a Connection);
 
 impl SqliteTransaction<'_> {
@@ -45,7 +45,6 @@ impl ToSql for Value<'_> {
     }
 }
 
-/// A row that a statement has found.
 #[derive(Clone, Copy)]
 pub(crate) struct SqliteRow<'a>(&'a rusqlite::Row<'a>);
 

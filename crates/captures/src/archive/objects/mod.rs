@@ -132,7 +132,6 @@ impl SegmentObjects {
         Ok(())
     }
 
-    /// Deletes a segment, if it exists.
     pub(super) async fn delete(&self, number: i64) -> io::Result<()> {
         let (store, path) = (Arc::clone(&self.0.store), self.path(number));
         self.run(async move { delete(&*store, &path).await }).await
