@@ -70,7 +70,6 @@ const HANDSHAKES_SHARE: usize = 200;
 /// The part of the state that a reload replaces, in one step. A request takes it once and keeps it
 /// to its end.
 pub struct Live {
-    /// The routing document in its compiled form.
     pub routing: Routing,
     /// The time from which this process runs this revision.
     pub since: Timestamp,
@@ -92,7 +91,6 @@ pub struct RerouteAnswer {
     pub body: Bytes,
 }
 
-/// The state of one gateway.
 pub struct App {
     /// The server document, with its defaults.
     pub server: Server,
@@ -109,27 +107,20 @@ pub struct App {
     pub first_admin: FirstAdminLink,
     /// Throttles of logins and registrations, by network.
     pub throttle: Throttle,
-    /// Limits and budgets of keys and users.
     pub limits: Limiter,
     pub metrics: Arc<Metrics>,
     pub access_log: AccessLog,
-    /// Traces of finished calls.
     pub telemetry: Telemetry,
     pub clock: Clock,
-    /// The random source of ids, seeds and secrets.
     pub random: Random,
     /// Breakers, cooldowns and latencies of the targets.
     pub health: HealthRegistry,
     /// Corrections of prompt estimates, from recent errors.
     pub bias: EstimateCorrection,
-    /// The queue of the capture writer.
     pub captures: CaptureQueue,
     pub archive: Archive,
-    /// The limit on bodies in memory.
     pub body_memory: BodyMemory,
-    /// The limit on answers that nobody reads.
     pub unread: UnreadAnswers,
-    /// Turns for TLS handshakes.
     pub handshakes: Turns,
     /// Turns for reading large bodies.
     pub readers: Turns,
@@ -145,13 +136,11 @@ pub struct App {
     pub gates: Turns,
     /// The permit for an import: one at a time, because its bodies are large.
     pub imports: Semaphore,
-    /// The address of the in-process mock provider.
     pub mock: Option<SocketAddr>,
     /// The environment, for `${NAME}` in documents.
     pub variables: Variables,
     /// The permit for a change of the routing document: one at a time.
     pub configuring: Semaphore,
-    /// The start time of this process.
     pub started: Timestamp,
     live: ArcSwap<Live>,
     refused: ArcSwapOption<DocumentRefusal>,
@@ -178,7 +167,6 @@ pub struct AppParts {
 }
 
 impl App {
-    /// Creates the state of a gateway.
     pub fn new(parts: AppParts) -> Self {
         let memory = parts.server.limits.body_memory();
         parts.metrics.live_revision(parts.routing.revision());
@@ -241,12 +229,11 @@ impl App {
         standing
     }
 
-    /// The live document. A request takes it once.
+    /// A request takes it once.
     pub fn live(&self) -> Arc<Live> {
         self.live.load_full()
     }
 
-    /// The revision of the live routing document.
     pub fn revision(&self) -> String {
         self.live.load().routing.revision().to_string()
     }
@@ -298,7 +285,6 @@ impl App {
         CountGuard::new(&self.under_way)
     }
 
-    /// Counts a connection.
     pub fn begin_connection(&self) -> CountGuard {
         CountGuard::new(&self.connections)
     }
@@ -356,7 +342,6 @@ impl App {
         self.server.routing.store && self.store.is_shared()
     }
 
-    /// Whether the gateway is draining.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }

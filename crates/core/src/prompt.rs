@@ -40,18 +40,15 @@ pub(crate) const AGENT_PREFIX: &str = "agent/";
 ///
 /// Not `Debug`: the headers hold the client's credential.
 pub struct Prompt {
-    /// The endpoint that the request is for.
     pub endpoint: Endpoint,
     /// The body: the client's, or with the agent's parts and its alias added.
     pub body: Bytes,
-    /// The facts read from the body.
     pub request: ModelRequest,
     pub headers: HeaderMap,
     /// The part of the query that providers get.
     pub query: Option<String>,
     /// The request as it was before its agent was applied, if it has one.
     through: Option<AgentRoute>,
-    /// The request in the neutral form, once that is read.
     neutral: Option<NeutralForm>,
 }
 
@@ -60,15 +57,13 @@ pub type NeutralForm = std::result::Result<Box<NeutralRequest>, MalformedRequest
 
 /// A request before its agent was applied.
 struct AgentRoute {
-    /// The body as the client sent it.
     sent: Bytes,
-    /// The model that the client asked for.
     asked: Arc<str>,
     agent: AgentRef,
 }
 
 impl Prompt {
-    /// Reads a whole body. 400 if it is invalid.
+    /// 400 if it is invalid.
     pub fn read(endpoint: Endpoint, body: Bytes, headers: HeaderMap) -> Result<Self> {
         let request = request::read_request(&body, endpoint)?;
         Ok(Prompt { endpoint, body, request, headers, query: None, through: None, neutral: None })
@@ -110,7 +105,6 @@ impl Prompt {
         self.through.as_ref().map_or(&self.request.model, |through| &through.asked)
     }
 
-    /// The agent that the request goes through.
     pub fn agent(&self) -> Option<&AgentRef> {
         self.through.as_ref().map(|through| &through.agent)
     }
@@ -205,7 +199,6 @@ impl Prompt {
         self.neutral.as_ref()?.as_deref().ok()
     }
 
-    /// Takes the neutral form out of the prompt, if it was read.
     pub fn take_neutral(&mut self) -> Option<NeutralForm> {
         self.neutral.take()
     }
@@ -237,19 +230,15 @@ impl Prompt {
     }
 }
 
-/// A body that has not been read yet.
 pub struct UnreadBody<'a> {
-    /// The endpoint that the request is for.
     pub endpoint: Endpoint,
     pub body: Bytes,
     pub coding: Option<Coding>,
     /// Whether the call may cost money. If so, a spent budget refuses the body unread.
     pub costs: bool,
-    /// The reservation of memory for the body.
     pub held: &'a mut Held,
 }
 
-/// Reads a body into the neutral form.
 pub fn neutral_form(endpoint: Endpoint, body: &[u8]) -> NeutralForm {
     read_request(endpoint.dialect(), body).map(Box::new)
 }
@@ -279,7 +268,7 @@ async fn in_turn<T: Send + 'static>(
     Ok(blocking(working).await?)
 }
 
-/// Decodes a body. `held` counts the decoded size.
+/// `held` counts the decoded size.
 fn decode(coding: Coding, body: &Bytes, limit: usize, held: &mut Held) -> Result<Bytes> {
     let mut decoder = Decoder::new(coding, limit);
     decoder.push(body);
@@ -295,7 +284,6 @@ fn decode(coding: Coding, body: &Bytes, limit: usize, held: &mut Held) -> Result
     Ok(decoded)
 }
 
-/// The body with the agent's parts, and the facts read from it.
 fn with_agent(
     by: &Agent,
     endpoint: Endpoint,
@@ -332,7 +320,6 @@ pub fn may_ask_for(principal: &Principal, model: &str) -> Result<()> {
     }
 }
 
-/// Collects the inputs of the decision, as copies.
 pub fn gather(
     app: &App,
     live: &Live,

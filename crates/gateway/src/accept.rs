@@ -36,10 +36,8 @@ pub(super) const RESERVE_HEAD: Duration = Duration::from_secs(3);
 /// Shortest time that a handshake holds its turn, even if it ends sooner.
 const HANDSHAKE_TURN: Duration = Duration::from_secs(1);
 
-/// The TLS acceptors of listeners, by the listener's address.
 pub type TlsAcceptors = HashMap<SocketAddr, Acceptor>;
 
-/// How many connections a service takes at once.
 pub struct ConnectionLimits {
     pub most: usize,
     pub share: usize,
@@ -66,7 +64,6 @@ pub struct ConnectionGate {
 }
 
 impl ConnectionGate {
-    /// A gate with these limits, for listeners with these certificates.
     pub fn new(app: Arc<App>, limits: ConnectionLimits, acceptors: TlsAcceptors) -> Self {
         ConnectionGate {
             app,
@@ -91,7 +88,6 @@ impl ConnectionGate {
         self.limiter.reserve(peer)
     }
 
-    /// Counts a connection or an HTTP/2 stream that a limit refused, and logs a warning.
     fn tell_refused(&self, full: ConnectionRefusal, peer: Option<IpAddr>) {
         self.app.metrics.connection_refused(full.as_str());
         let (throttle, of, limit) = match full {
@@ -106,7 +102,6 @@ impl ConnectionGate {
         });
     }
 
-    /// The deadline for the first request head of a connection.
     fn deadline(&self, slot: &ConnectionSlot) -> Instant {
         let time = self.app.server.limits.header_timeout;
         Instant::now() + if slot.is_reserve() { time.min(RESERVE_HEAD) } else { time }
@@ -169,12 +164,10 @@ impl ConnectionGate {
 }
 
 impl<S: HttpService> ConnectionAcceptor<S> {
-    /// An acceptor behind `gate`, in front of `service`.
     pub fn new(gate: Arc<ConnectionGate>, service: S) -> Self {
         ConnectionAcceptor { gate, service: Arc::new(service) }
     }
 
-    /// Serves the requests of an HTTP/1 connection, one after another.
     async fn http1(
         &self,
         mut stream: Stream,
@@ -237,7 +230,6 @@ impl<S: HttpService> ServerApp for ConnectionAcceptor<S> {
     }
 }
 
-/// The address of the client.
 fn peer(stream: &Stream) -> Option<IpAddr> {
     let digest = stream.get_socket_digest()?;
     Some(digest.peer_addr()?.as_inet()?.ip().to_canonical())

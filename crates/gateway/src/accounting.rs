@@ -17,10 +17,8 @@ use rerouter_core::app::App;
 use rerouter_routing::Routing;
 use rerouter_store::{LatencyCounts, UsageKey, UsageSums, usage_interval_start};
 
-/// The user, and the key if the call used one.
 pub(super) type Payer = (UserId, Option<KeyId>);
 
-/// Who pays for a call, and the estimate of its prompt.
 pub(super) struct CallAccount {
     pub(super) payer: Payer,
     /// Estimated prompt tokens, not corrected by earlier usage. `None` if the prompt holds more
@@ -29,7 +27,6 @@ pub(super) struct CallAccount {
 }
 
 impl CallAccount {
-    /// Adds a finished call; `ttft` is the time to its first token.
     pub(super) fn add(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
         count(app, &app.live().routing, outcome);
         if head.replay_of.is_none() {
@@ -68,7 +65,6 @@ impl CallAccount {
         }
     }
 
-    /// Adds usage and cost to the payer's sums.
     fn add_usage(&self, app: &App, head: &Head, outcome: &Outcome, ttft: Option<Duration>) {
         let decision = head.decision.as_ref();
         let key = UsageKey {
@@ -105,7 +101,7 @@ impl CallAccount {
     }
 }
 
-/// Adds a call for which no provider was asked. Without a reason the gateway itself failed.
+/// Without a reason the gateway itself failed.
 pub(super) fn add_unasked(app: &App, key: UsageKey, refused: Option<RefusalReason>) {
     let mut sums = UsageSums { requests: 1, ..UsageSums::default() };
     let (outcome, sum) = match refused {
@@ -166,7 +162,6 @@ fn count(app: &App, routing: &Routing, outcome: &Outcome) {
     }
 }
 
-/// Records the times of a live answer in the metrics of its target.
 fn time(app: &App, outcome: &Outcome, ttft: Option<Duration>) {
     let Some(target) = outcome.target() else { return };
     let meters = target.meters(&app.metrics);

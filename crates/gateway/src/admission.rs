@@ -23,11 +23,8 @@ const LEASE_RETRY: Duration = Duration::from_secs(1);
 /// A credential is checked again if the body took longer than this to arrive.
 const CREDENTIAL_AGE: Duration = Duration::from_millis(10);
 
-/// A request that may be answered.
 pub(super) struct Admission {
-    /// The route that answers.
     pub(super) route: &'static Route,
-    /// The variable segments of the path.
     pub(super) params: PathParams,
     pub(super) principal: Principal,
 }
@@ -91,7 +88,6 @@ impl Admission {
         Ok(Admission { route, params, principal })
     }
 
-    /// The request as the handlers in `api/` take it.
     pub(super) fn request(
         &self,
         session: &ServerSession,

@@ -70,7 +70,6 @@ pub(super) fn look(
     })
 }
 
-/// Counts a refusal by a limit.
 fn counted(app: &App, refusal: Error) -> Error {
     match refusal.kind() {
         Kind::InsufficientQuota => app.metrics.limit_refusal("budget"),
@@ -80,7 +79,6 @@ fn counted(app: &App, refusal: Error) -> Error {
     refusal
 }
 
-/// Sets the headers that tell the client what is left.
 pub(super) fn tell(app: &App, exchange: &mut HttpExchange, remaining: &Remaining) {
     if *remaining != Remaining::default() {
         exchange.rates = headers(remaining, app.clock.now());
@@ -111,7 +109,7 @@ pub(super) async fn reserve(
     }
 }
 
-/// Waits for the hold of a budget. A credential that is revoked meanwhile spends nothing.
+/// A credential that is revoked meanwhile spends nothing.
 async fn reserve_held(
     app: &App,
     permit: &mut LimitPermit,
@@ -124,7 +122,6 @@ async fn reserve_held(
     app.auth.recheck(principal, app.clock.now())
 }
 
-/// The refusal of a call whose cost has no known bound.
 fn no_bound(permit: &LimitPermit, why: &NoBound<'_>) -> Error {
     let target = match why {
         NoBound::Unpriced(target) => target,

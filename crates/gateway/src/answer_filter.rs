@@ -23,7 +23,6 @@ pub(super) fn mask_headers(headers: &mut HeaderMap, credentials: &Mask) {
     }
 }
 
-/// The filter of one body.
 #[derive(Default)]
 pub(super) struct AnswerFilter {
     mask: StreamMask,
@@ -32,7 +31,6 @@ pub(super) struct AnswerFilter {
 }
 
 impl AnswerFilter {
-    /// The filter of an answer that is translated.
     pub(super) fn translating(plan: &AnswerPlan, status: u16, stream: bool) -> Self {
         let translation = Some(AnswerTranslation::begin(plan, status, stream));
         AnswerFilter { translation, ..AnswerFilter::default() }
@@ -148,7 +146,6 @@ impl AnswerFilter {
     }
 }
 
-/// Two pieces as one.
 pub(super) fn joined(first: Bytes, second: Bytes) -> Bytes {
     if second.is_empty() { first } else { [first, second].concat().into() }
 }

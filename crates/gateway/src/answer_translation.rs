@@ -14,7 +14,6 @@ use rerouter_dialect::usage::Usage;
 /// The header that lists what a translation left out: members of the request and of the answer.
 pub(super) static DROPPED: HeaderName = HeaderName::from_static("x-rerouter-dropped");
 
-/// How the answer to an attempt is translated.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerPlan {
     pub(super) from: Dialect,
@@ -40,7 +39,6 @@ impl AnswerPlan {
     }
 }
 
-/// The translation of one answer.
 pub(super) enum AnswerTranslation {
     Stream {
         translator: Box<StreamTranslator>,
@@ -55,9 +53,7 @@ pub(super) enum AnswerTranslation {
 pub(super) struct WholeTranslation {
     plan: AnswerPlan,
     status: u16,
-    /// The provider's bytes so far.
     body: BytesMut,
-    /// The usage that the provider reported.
     pub(super) usage: Option<Usage>,
     dropped: Option<HeaderValue>,
     /// The error status of an answer that holds an error, or cannot be read, although its status is
@@ -66,7 +62,6 @@ pub(super) struct WholeTranslation {
 }
 
 impl AnswerTranslation {
-    /// Begins to translate an answer with this status. `stream`: the answer is an event stream.
     pub(super) fn begin(plan: &AnswerPlan, status: u16, stream: bool) -> Self {
         if stream && !plan.counts && (200..300).contains(&status) {
             let translator = StreamTranslator::new(plan.from, plan.to, plan.context.clone());
@@ -83,8 +78,6 @@ impl AnswerTranslation {
         }))
     }
 
-    /// Takes the next piece, the last one if `end`, and returns the translated bytes that are
-    /// ready.
     pub(super) fn feed(&mut self, piece: &[u8], end: bool) -> Bytes {
         match self {
             AnswerTranslation::Stream { translator, failed, .. } => {

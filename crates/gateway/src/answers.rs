@@ -1,5 +1,5 @@
-//! Renders errors, in one envelope for each surface (contract, section 2), and writes whole answers
-//! to the client's session.
+//! Renders errors, in one envelope for each surface, and writes whole answers to the client's
+//! session.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -30,7 +30,6 @@ const UNREAD_PIECE: usize = 64 << 10;
 /// Longest wait for a client that does not read a whole answer.
 pub(super) const UNREAD_TIME: Duration = Duration::from_secs(10);
 
-/// An error in the envelope of its surface.
 pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Response<Bytes> {
     let body = envelope(surface, request_id, error);
     let mut response = json_response(error.status(), &body);
@@ -56,12 +55,10 @@ pub(super) fn error(surface: Surface, request_id: &str, error: &Error) -> Respon
     response
 }
 
-/// An answer with a JSON body.
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response<Bytes> {
     json_bytes(status, Bytes::from(body.to_string()))
 }
 
-/// An answer whose body is serialised JSON.
 pub(super) fn json_bytes(status: StatusCode, body: Bytes) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -69,7 +66,6 @@ pub(super) fn json_bytes(status: StatusCode, body: Bytes) -> Response<Bytes> {
     response
 }
 
-/// The body of an error.
 pub(super) fn envelope(surface: Surface, request_id: &str, error: &Error) -> Value {
     let row = error.kind().row();
     match surface {
@@ -109,9 +105,7 @@ fn challenges(surface: Surface) -> &'static [&'static str] {
     }
 }
 
-/// The header with the id of the request, on every answer.
 pub(super) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The header with the id of the request in Anthropic's API.
 pub(super) static ANTHROPIC_REQUEST_ID: HeaderName = messages::REQUEST_ID_HEADER;
 
 /// Writes a whole answer and returns the number of bytes in its body. Without `keep`, the answer
@@ -163,7 +157,6 @@ pub(super) fn unread<T>() -> pingora::Result<T> {
     Err(pingora::Error::explain(ErrorType::WriteTimedout, why).into_down())
 }
 
-/// The address at the other end of the connection.
 pub(super) fn peer(session: &ServerSession) -> Option<IpAddr> {
     Some(session.client_addr()?.as_inet()?.ip().to_canonical())
 }

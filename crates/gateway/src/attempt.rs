@@ -35,7 +35,6 @@ pub(super) async fn peer(peers: &Peers, call: &InferenceCall) -> Result<Box<Http
     })
 }
 
-/// The error of an attempt that ends before it has a connection.
 fn unconnected(call: &InferenceCall, why: &'static str, failure: AttemptFailure) -> Box<Error> {
     let mut error = Error::explain(ErrorType::ConnectError, why).into_up();
     error.set_retry(call.attempt_failed(failure, false));

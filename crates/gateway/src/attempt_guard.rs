@@ -22,14 +22,13 @@ use rerouter_routing::health::{
 pub(super) struct AttemptGuard {
     app: Arc<App>,
     target: Arc<Target>,
-    /// The node behind the target.
     node: Option<NodeId>,
     permit: Option<AttemptPermit>,
 }
 
 impl AttemptGuard {
-    /// Takes the permit. With `apart`, the target's health as this attempt finds it is noted there
-    /// only, as for a replay or a shadow.
+    /// With `apart`, the target's health as this attempt finds it is noted there only, as for a
+    /// replay or a shadow.
     pub(super) fn begin(
         app: &Arc<App>,
         target: &Arc<Target>,
@@ -119,7 +118,6 @@ impl AttemptGuard {
     }
 }
 
-/// Logs the change of a target's breaker, if there is one.
 pub(super) fn log_change(
     change: Option<BreakerChange>,
     target: &Target,

@@ -31,7 +31,6 @@ const UPKEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// DNS look-ups in the background at once: each takes a thread.
 const DNS_LOOKUPS: usize = 8;
 
-/// The background work of one gateway.
 pub(crate) struct BackgroundWork {
     app: Arc<App>,
     peers: Arc<Peers>,
@@ -45,7 +44,6 @@ fn key_of(provider: &Provider) -> ProviderKey {
     (provider.name.clone(), provider.identity)
 }
 
-/// The result of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProviderHealth {
     Healthy,
@@ -55,7 +53,7 @@ enum ProviderHealth {
 }
 
 impl BackgroundWork {
-    /// The work of these hooks. It shares the address cache with calls.
+    /// It shares the address cache with calls.
     pub(crate) fn of(hooks: &ProxyHooks) -> Self {
         let (app, peers) = (hooks.app.clone(), hooks.peers.clone());
         BackgroundWork { app, peers, connector: Arc::new(Connector::new(None)) }

@@ -48,20 +48,16 @@ pub(super) struct InferenceCall {
     pub(super) mode: Mode,
     pub(super) plan: CallPlan,
     pub(super) request: SentRequest,
-    /// The headers of the answer that tell what is left of the caller's limits.
     pub(super) rates: HeaderMap,
-    /// Whether the answer is captured.
     pub(super) captured: bool,
     /// The trace of the call, which providers continue; `None` if no traces are exported.
     pub(super) trace: Option<Arc<TraceContext>>,
-    /// Estimated tokens of the prompt.
     pub(super) prompt_tokens: u64,
     progress: Mutex<CallProgress>,
     /// The client's session, once Pingora has given it back.
     session: Mutex<Option<Box<ServerSession>>>,
 }
 
-/// How far the call has come.
 #[derive(Default)]
 pub(super) struct CallProgress {
     /// The index in the plan of the entry in use, or of the next one.
@@ -88,19 +84,15 @@ pub(super) struct CallProgress {
     pub(super) relay: Relay,
     /// The request in the neutral form, if a target may need that.
     pub(super) neutral: Option<NeutralForm>,
-    /// How the answer to the current attempt is translated; `None` if it is not.
     pub(super) translation: Option<Box<AnswerPlan>>,
     /// The client has left, and the answer is read on without it.
     pub(super) left: bool,
-    /// The caller's slot among the concurrent requests.
     pub(super) slot: Option<ConcurrencySlot>,
     /// Pingora's proxy, or a hook in it, panicked: whether a provider was at work.
     pub(super) panicked: Option<bool>,
-    /// Holds back what is written to the provider.
     pub(super) cork: Option<Cork>,
 }
 
-/// The target of an attempt, and the node behind the target.
 #[derive(Clone)]
 pub(super) struct AskedTarget {
     pub(super) target: Arc<Target>,
@@ -115,7 +107,6 @@ impl CallProgress {
         self.asked.last().map(|asked| &asked.target)
     }
 
-    /// The target that answered, if any did.
     pub(super) fn served(&self) -> Option<&AskedTarget> {
         let index = if self.relay.committed {
             self.relay.target
@@ -143,8 +134,7 @@ impl CallProgress {
         self.relay.answer = Some(answer);
     }
 
-    /// Adds the current attempt to the list. Returns whether another key of the provider may
-    /// succeed.
+    /// Returns whether another key of the provider may succeed.
     pub(super) fn note_attempt(&mut self, failure: Option<AttemptFailure>) -> bool {
         let in_flight = self.in_flight.take();
         let (Some(asked), Some(started)) = (self.asked.last(), self.started.take()) else {
@@ -171,7 +161,6 @@ impl CallProgress {
 }
 
 impl InferenceCall {
-    /// A call before its first attempt.
     pub(super) fn new(
         app: &Arc<App>,
         id: RequestId,
@@ -197,7 +186,6 @@ impl InferenceCall {
         }
     }
 
-    /// Makes the attempts part of this trace.
     pub(super) fn traced(&mut self, trace: Option<&Arc<TraceContext>>) {
         let Some(trace) = trace else { return };
         self.trace = Some(Arc::clone(trace));
@@ -210,12 +198,10 @@ impl InferenceCall {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the client's session back from Pingora.
     pub(super) fn return_session(&self, session: Box<ServerSession>) {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
     }
 
-    /// The client's session, once it is back.
     pub(super) fn take_session(&self) -> Option<Box<ServerSession>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -228,7 +214,7 @@ impl InferenceCall {
         self.attempt_failed(AttemptFailure::Internal, false);
     }
 
-    /// Whether Pingora's proxy panicked. Then the progress no longer tells reliably what was
+    /// Whether Pingora's proxy panicked. If so, the progress no longer tells reliably what was
     /// written.
     pub(super) fn has_panicked(&self) -> bool {
         self.progress().panicked.is_some()
@@ -239,7 +225,6 @@ impl InferenceCall {
         self.progress().in_flight.as_ref().and_then(AttemptGuard::headers).cloned()
     }
 
-    /// The target of the present attempt.
     pub(super) fn target(&self) -> Option<Arc<Target>> {
         self.progress().current().cloned()
     }
@@ -297,7 +282,6 @@ impl InferenceCall {
         ready
     }
 
-    /// Whether another node may be asked now for the current entry of the plan.
     fn another_node(&self, progress: &CallProgress) -> bool {
         let free = |planned: &Arc<Target>| {
             let now = self.app.clock.now();
@@ -309,8 +293,7 @@ impl InferenceCall {
             .is_some_and(|planned| planned.is_on_nodes() && free(planned))
     }
 
-    /// Whether the recipe allows one more attempt after `made` attempts. Barred attempts count only
-    /// towards [`ATTEMPTS_MAX`].
+    /// Barred attempts count only towards [`ATTEMPTS_MAX`].
     fn may_attempt(&self, progress: &CallProgress, made: usize) -> bool {
         made.saturating_sub(progress.barred) < self.plan.retry.attempts && made < ATTEMPTS_MAX
     }
@@ -380,7 +363,6 @@ impl InferenceCall {
         }
     }
 
-    /// Whether the answer is collected in memory.
     pub(super) fn collects(&self) -> bool {
         self.mode == Mode::Collect
     }
@@ -391,7 +373,6 @@ impl InferenceCall {
         self.app.captures.pending().ends(&self.id);
     }
 
-    /// Notes that the whole answer has been written.
     pub(super) fn complete(&self) {
         self.progress().relay.complete = true;
     }
@@ -408,7 +389,6 @@ impl InferenceCall {
         answers::unread()
     }
 
-    /// Decides what happens to a batch of the provider's answer.
     pub(super) fn observe(&self, tasks: Vec<HttpTask>) -> RelayVerdict {
         let mut progress = self.progress();
         let progress = &mut *progress;

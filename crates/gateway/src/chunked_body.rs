@@ -38,17 +38,15 @@ enum ChunkState {
     Over,
 }
 
-/// Follows the framing of a chunked body.
 #[derive(Debug)]
 pub(super) struct ChunkFraming(ChunkState);
 
 impl ChunkFraming {
-    /// Starts before the first byte of a body.
     pub(super) fn new() -> Self {
         ChunkFraming(ChunkState::Size(None))
     }
 
-    /// Reads the next bytes. Returns `false` if the framing is broken.
+    /// Returns `false` if the framing is broken.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
         while let Some((byte, rest)) = bytes.split_first() {
             if let ChunkState::Data(left) = self.0 {

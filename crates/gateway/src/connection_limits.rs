@@ -35,17 +35,14 @@ struct TakenSlots {
     arrivals: u64,
 }
 
-/// A connection on a reserve slot.
 struct ReserveSlot {
     number: u64,
     network: Option<IpAddr>,
     /// The request is being answered: the slot cannot be revoked.
     kept: bool,
-    /// Notified when the slot is revoked.
     revoked: Arc<Notify>,
 }
 
-/// The limit that refused a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionRefusal {
     /// All slots are taken.
@@ -83,8 +80,7 @@ impl ConnectionLimiter {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a slot for a connection from this address. Without an address, only the total is
-    /// limited.
+    /// Without an address, only the total is limited.
     pub(super) fn take(
         self: &Arc<Self>,
         address: Option<IpAddr>,
@@ -128,7 +124,6 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionSlot {
-    /// Whether this is a reserve slot.
     pub(super) fn is_reserve(&self) -> bool {
         self.reserve.is_some()
     }

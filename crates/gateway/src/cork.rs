@@ -36,7 +36,6 @@ impl Cork {
     }
 }
 
-/// Uncorks the socket on drop.
 struct Held(Cork);
 
 impl Drop for Held {

@@ -21,7 +21,6 @@ const CONTEXT_TOKENS: u64 = 1_000_000;
 
 /// Why the most that a call can cost is not known.
 pub(super) enum NoBound<'a> {
-    /// The target has no price.
     Unpriced(&'a Target),
     /// The target has no factor for this member of the request and its value.
     UnknownMode(&'a Target, &'static str, &'a str),
@@ -86,7 +85,6 @@ pub(super) fn may_cache_for_an_hour(body: &[u8]) -> bool {
     memmem::find(body, b"\"1h\"").is_some() || memmem::find(body, b"\\u").is_some()
 }
 
-/// What bounds the tokens of a prompt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PromptBound {
     ceiling: Ceiling,

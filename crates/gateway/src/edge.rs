@@ -22,11 +22,9 @@ use rerouter_base::error::Error;
 use rerouter_base::interface::Surface;
 use rerouter_core::app::App;
 
-/// The application that every listener of the gateway runs.
 pub struct Edge(Pipeline);
 
 impl Edge {
-    /// The edge in front of the proxy whose hooks are [`ProxyHooks`]'s.
     pub fn new(app: Arc<App>, proxy: Arc<HttpProxy<ProxyHooks>>) -> Self {
         Edge(Pipeline::new(app, proxy))
     }

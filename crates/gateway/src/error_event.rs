@@ -8,7 +8,6 @@ use super::outcome::Outcome;
 use rerouter_base::error::{Error, Kind};
 use rerouter_dialect::endpoint::Endpoint;
 
-/// The last event of the stream of `call`.
 pub(super) fn error_event(call: &InferenceCall, outcome: &Outcome) -> Bytes {
     if let Some(event) = &outcome.last_event {
         return event.clone();

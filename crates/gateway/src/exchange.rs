@@ -24,7 +24,6 @@ use rerouter_core::app::App;
 /// Longest client `X-Request-Id` kept, in characters.
 const CLIENT_REQUEST_ID_CHARS: usize = 200;
 
-/// One request and its answer.
 pub(super) struct HttpExchange {
     pub(super) id: RequestId,
     pub(super) at: Timestamp,
@@ -40,7 +39,6 @@ pub(super) struct HttpExchange {
     pub(super) line: AccessLine,
     /// The headers that tell what is left of the caller's limits; empty if there are no limits.
     pub(super) rates: HeaderMap,
-    /// The trace of the call, if traces are exported.
     pub(super) trace: Option<Arc<TraceContext>>,
     /// The node that signed the request, and its signature, whose nonce is not spent yet.
     pub(super) signed: Option<(NodeId, Arc<Signed>)>,
@@ -51,14 +49,12 @@ pub(super) struct HttpExchange {
     pub(super) skip_drain: bool,
     /// Set for a call of inference by a known caller until it is in the sums of usage.
     pub(super) is_uncounted: bool,
-    /// Why the request is refused, if it is.
     refusal: Option<RefusalReason>,
     /// A panic on a blocking thread ended the request.
     panicked: bool,
 }
 
 impl HttpExchange {
-    /// Opens the exchange of a request whose head has been read.
     pub(super) fn open(app: &App, session: &ServerSession) -> Self {
         let head = session.req_header();
         let path = head.uri.path().to_string();
@@ -202,7 +198,6 @@ fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> 
     client
 }
 
-/// Whether a header says that a proxy forwarded the request.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| {
         matches!(

@@ -18,7 +18,6 @@ pub(super) const CUT: &str = "Cut";
 /// [`COLLECT_BYTES`](rerouter_dialect::neutral::answer_builder::COLLECT_BYTES).
 pub(super) const TOO_LARGE: &str = "TooLarge";
 
-/// How an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptFailure {
     Connect,
@@ -70,7 +69,6 @@ impl AttemptFailure {
         AttemptFailure::NoNode,
     ];
 
-    /// Whether the target was not asked.
     pub(super) fn is_barred(self) -> bool {
         Self::BARRED.contains(&self)
     }
@@ -96,7 +94,6 @@ impl AttemptFailure {
     }
 }
 
-/// An error about the provider's answer, for Pingora's retry loop.
 pub(super) fn fault(kind: &'static str, retry: bool) -> Box<Error> {
     let mut error = Error::explain(ErrorType::Custom(kind), "provider answer");
     error.as_up();

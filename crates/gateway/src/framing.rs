@@ -15,8 +15,8 @@ const HEADER_LINES: usize = 128;
 /// Longest request target, in bytes.
 const REQUEST_TARGET_BYTES: usize = 8 << 10;
 
-/// Checks a request head. `raw` holds the header lines as they came over HTTP/1, bounded and each
-/// ending in CRLF ([`super::http1_head`]).
+/// `raw` holds the header lines as they came over HTTP/1, bounded and each ending in CRLF
+/// ([`super::http1_head`]).
 pub(super) fn check(head: &RequestHeader, raw: Option<&[u8]>) -> Result<()> {
     if let Some(raw) = raw {
         check_raw(raw)?;
@@ -61,12 +61,10 @@ fn check_h2(head: &RequestHeader) -> Result<()> {
     }
 }
 
-/// The error for a head larger than [`HEAD_BYTES`].
 pub(super) fn too_large() -> Error {
     Error::new(Kind::HeadersTooLarge, format!("A request head of more than {} bytes.", HEAD_BYTES))
 }
 
-/// Checks the raw bytes of the head.
 fn check_raw(raw: &[u8]) -> Result<()> {
     let (mut lengths, mut codings) = (0, 0);
     for end in memchr::memchr_iter(b'\n', raw) {

@@ -19,7 +19,6 @@ use super::{framing, intake};
 use rerouter_base::bounds;
 use rerouter_base::error::{Error, Kind, Result};
 
-/// When a head must be complete.
 #[derive(Clone, Copy)]
 pub(super) enum HeadDeadline {
     /// The first head of a connection must be complete at this instant.
@@ -29,9 +28,7 @@ pub(super) enum HeadDeadline {
     Next(Duration),
 }
 
-/// The result of reading a head.
 pub(super) enum HeadRead {
-    /// A request whose head has been read.
     Request(Box<ServerSession>),
     /// No request came: the client left or sent nothing in time, or the gateway shuts down.
     Closed,
@@ -39,8 +36,7 @@ pub(super) enum HeadRead {
     Malformed(Box<ServerSession>, BytesMut, Error),
 }
 
-/// Waits for a request head. Once `closing` resolves, a head that has not begun is no longer
-/// awaited.
+/// Once `closing` resolves, a head that has not begun is no longer awaited.
 pub(super) async fn read(
     mut stream: Stream,
     deadline: HeadDeadline,
@@ -100,7 +96,6 @@ async fn read_rest(mut stream: Stream, mut bytes: BytesMut, deadline: Instant) -
     parse(stream, bytes, deadline).await
 }
 
-/// Has Pingora parse a complete head.
 async fn parse(stream: Stream, bytes: BytesMut, deadline: Instant) -> HeadRead {
     let line = BytesMut::from(first_line(&bytes));
     let mut session = Box::new(ServerSession::new_http1(stream));
@@ -151,8 +146,7 @@ async fn complete(stream: &mut Stream, bytes: &mut BytesMut) -> Result<Option<Co
 }
 
 impl HeadScan {
-    /// Scans the new bytes. A line must end with CRLF: readers differ on a bare line feed (RFC 9112
-    /// section 2.2).
+    /// A line must end with CRLF: readers differ on a bare line feed (RFC 9112 section 2.2).
     fn look(&mut self, bytes: &mut BytesMut) -> Result<Option<CompleteHead>> {
         if self.line == 0 {
             // Empty lines before a request are skipped (RFC 9112 section 2.2).

@@ -23,7 +23,7 @@ use rerouter_base::bounds;
 /// Most concurrent requests on one HTTP/2 connection of a client.
 const H2_STREAMS_OF_CLIENTS: u32 = 100;
 /// Largest decoded HTTP/2 request head, in bytes. A head above
-/// [`HEAD_BYTES`](super::gate::HEAD_BYTES) is refused with an answer; a head above this size is
+/// [`HEAD_BYTES`](super::framing::HEAD_BYTES) is refused with an answer; a head above this size is
 /// refused by the library, without one.
 const H2_HEAD_BYTES: u32 = 128 << 10;
 
@@ -73,7 +73,6 @@ async fn open(stream: Stream) -> Option<(Connection<Stream, Bytes>, NewStream)> 
     Some((connection, first))
 }
 
-/// The streams of one connection.
 struct Streams<'a, S> {
     service: &'a Arc<S>,
     digest: Arc<Digest>,
@@ -83,7 +82,6 @@ struct Streams<'a, S> {
     refused: &'a (dyn Fn(ConnectionRefusal) + Sync),
     /// Each stream that is being answered holds a receiver.
     active: watch::Sender<()>,
-    /// A permit for each byte of an answer that may wait in the connection.
     unsent: Arc<Semaphore>,
 }
 

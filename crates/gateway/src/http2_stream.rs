@@ -32,7 +32,6 @@ pub(super) const H2_UNSENT: usize = 64 << 10;
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// A stream and the answer that is written to it.
 pub(super) struct Http2Session {
     head: RequestHeader,
     body: RecvStream,
@@ -43,7 +42,6 @@ pub(super) struct Http2Session {
     sent: usize,
     ended: bool,
     write_timeout: Option<Duration>,
-    /// Pingora's description of the connection.
     digest: Arc<Digest>,
     /// A permit for each byte of an answer that may wait in the connection.
     unsent: Arc<Semaphore>,

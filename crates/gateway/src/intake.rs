@@ -43,12 +43,10 @@ pub const IMPORT_BODY: usize = 64 << 20;
 /// Largest body of node events, in bytes.
 const NODE_EVENTS_BODY: usize = 1 << 20;
 
-/// What a route takes as its body.
 #[derive(Clone, Copy)]
 pub(super) enum BodyRules {
     /// An inference request, which may be compressed.
     Inference(Endpoint),
-    /// What a management call takes.
     Management(BodyKind),
     /// A body that is read and ignored.
     Ignored,
@@ -65,7 +63,6 @@ impl BodyRules {
         }
     }
 
-    /// The class of memory that the body counts against.
     pub(super) fn room(self) -> BodyClass {
         match self {
             BodyRules::Management(_) => BodyClass::Management,
@@ -91,7 +88,7 @@ impl BodyRules {
         }
     }
 
-    /// The content coding of the body to come. 415 if the route does not take that coding.
+    /// 415 if the route does not take that coding.
     pub(super) fn coding(self, session: &ServerSession) -> Result<Option<Coding>> {
         let headers = &session.req_header().headers;
         match self {
@@ -107,8 +104,7 @@ impl BodyRules {
         }
     }
 
-    /// Checks the media type of a body that has been read. 415 if the route does not take that
-    /// type.
+    /// 415 if the route does not take that type.
     pub(super) fn check_type(self, session: &ServerSession, body: &[u8]) -> Result<()> {
         let BodyRules::Management(takes) = self else { return Ok(()) };
         if body.is_empty() {
@@ -128,7 +124,6 @@ impl BodyRules {
     }
 }
 
-/// The lowest rate at which a body may arrive.
 #[derive(Clone, Copy, Debug)]
 struct MinRate {
     /// Bytes a second, on average since the start.
@@ -146,8 +141,8 @@ pub(super) fn costs_work(session: &mut ServerSession) -> bool {
     coded || (is_large && !session.is_body_empty())
 }
 
-/// Reads the body of a request of this kind. Errors: 413 if the body is too large, 408 if it comes
-/// too slowly, 400 if it is broken, 503 if `held` has no room for it.
+/// Errors: 413 if the body is too large, 408 if it comes too slowly, 400 if it is broken, 503 if
+/// `held` has no room for it.
 pub(super) async fn read_body(
     app: &App,
     session: &mut ServerSession,
@@ -175,8 +170,8 @@ pub(super) async fn read_body(
     Ok(body.freeze())
 }
 
-/// Makes room for a chunk. The buffer grows as bytes come and never beyond the announced length: a
-/// capture keeps the whole capacity while it waits.
+/// The buffer grows as bytes come and never beyond the announced length: a capture keeps the whole
+/// capacity while it waits.
 fn make_room(
     body: &mut BytesMut,
     chunk: &[u8],
@@ -199,7 +194,6 @@ fn make_room(
     Ok(())
 }
 
-/// A body that is being read, within its bounds.
 struct Arriving {
     announced: Option<u64>,
     started: Instant,
@@ -229,7 +223,6 @@ impl Arriving {
         Ok(Some(Arriving { announced, started: Instant::now(), came: 0, limit, min_rate }))
     }
 
-    /// The next bytes, or `None` at the end.
     async fn next(&mut self, session: &mut ServerSession) -> Result<Option<Bytes>> {
         let Some(chunk) = next_chunk(session).await? else { return Ok(None) };
         self.came += chunk.len();
@@ -247,7 +240,6 @@ impl Arriving {
     }
 }
 
-/// The next bytes of a body, or `None` at its end.
 async fn next_chunk(session: &mut ServerSession) -> Result<Option<Bytes>> {
     let late = |_| Error::new(Kind::Timeout, "The body stopped arriving.");
     let chunk = timeout(BODY_SILENCE, session.read_request_body()).await.map_err(late)?;

@@ -99,7 +99,6 @@ pub struct ProxyHooks {
 }
 
 impl ProxyHooks {
-    /// Creates the hooks of one gateway.
     pub fn new(app: Arc<App>) -> Self {
         let peers = Arc::new(Peers::new(&app));
         ProxyHooks { app, peers }

@@ -21,7 +21,6 @@ use rerouter_store::{OnLeaseLost, SpentNonce, StoreError};
 /// well before `NODE_CALLBACK_TIMEOUT`.
 const NODE_NONCE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Checks signatures for one gateway.
 pub(super) struct NodeSignatures<'a> {
     pub(super) app: &'a App,
 }

@@ -43,12 +43,9 @@ pub(super) enum Bill {
     Unknown,
 }
 
-/// The outcome of a call.
 pub(super) struct Outcome {
     pub(super) attempts: Vec<Attempt>,
-    /// The start of each attempt, if the call is traced.
     pub(super) steps: Vec<AttemptStep>,
-    /// How long the last attempt took.
     pub(super) took: Duration,
     pub(super) failure: Option<AttemptFailure>,
     /// The status of the answer that was passed on, or could still be.
@@ -60,7 +57,6 @@ pub(super) struct Outcome {
     billed: Option<f64>,
     /// Whether the usage has something that the prices do not count, or cannot be read.
     pub(super) has_unknown_usage: bool,
-    /// How well the bill is known.
     pub(super) bill: Bill,
     /// What a budget pays for a stream that its client left, in dollars.
     charged: Option<f64>,
@@ -68,12 +64,10 @@ pub(super) struct Outcome {
     served: Option<AskedTarget>,
     /// The last event of a translated stream that broke off; empty if the client has it already.
     pub(super) last_event: Option<Bytes>,
-    /// The state of the relayed answer, and its copy for the capture.
     pub(super) relay: Relay,
 }
 
 impl Outcome {
-    /// Takes the outcome of a call that is over.
     pub(super) fn take(call: &InferenceCall, prompt_tokens: u64) -> Self {
         let mut progress = call.progress();
         progress.slot = None;
@@ -204,7 +198,7 @@ impl Outcome {
         dialect.read_usage(body).or_else(|| usage_within(dialect, headers, body, prompt_tokens))
     }
 
-    /// The headers and the body of the answer, for the capture. Empty if there is no answer.
+    /// Empty if there is no answer.
     pub(super) fn into_answer(self) -> (HeaderMap, Bytes) {
         match self.answer {
             Some(answer) => (answer.headers, answer.body),
@@ -213,7 +207,6 @@ impl Outcome {
         }
     }
 
-    /// Whether the answer is an event stream.
     pub(super) fn is_stream(&self) -> bool {
         self.answer.as_ref().map_or(self.relay.stream, |answer| answer.stream)
     }
@@ -223,12 +216,10 @@ impl Outcome {
         self.is_stream() && !self.relay.has_said_all()
     }
 
-    /// Whether the copy of the answer is incomplete.
     pub(super) fn is_truncated(&self) -> bool {
         self.relay.body_truncated && self.answer.is_none()
     }
 
-    /// Whether there is an answer body to capture.
     pub(super) fn has_body(&self) -> bool {
         match &self.answer {
             Some(answer) => !answer.body.is_empty(),
@@ -236,13 +227,11 @@ impl Outcome {
         }
     }
 
-    /// Time from `start` to the first content.
     pub(super) fn first_content_after(&self, start: std::time::Instant) -> Option<Duration> {
         let at: Instant = self.relay.first_content?;
         Some(at.into_std().saturating_duration_since(start))
     }
 
-    /// The cost in dollars, if it is known.
     pub(super) fn cost_usd(&self) -> Option<f64> {
         self.charged.or(self.billed)
     }
@@ -258,12 +247,10 @@ impl Outcome {
         self.charged = self.charged.map(|charged| charged.min(most_usd));
     }
 
-    /// The target that answered, or that was working when the client left.
     pub(super) fn target(&self) -> Option<&Target> {
         self.served.as_ref().map(|served| &*served.target)
     }
 
-    /// The capture's record of the target that answered, or that was working when the client left.
     pub(super) fn served(&self) -> Option<Served> {
         let served = self.served.as_ref()?;
         Some(Served {
@@ -286,7 +273,7 @@ impl Outcome {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
 
-    /// The state of the capture; `status` is the status that the client got.
+    /// `status` is the status that the client got.
     pub(super) fn state(&self, status: u16) -> CaptureState {
         match self.failure {
             Some(AttemptFailure::ClientGone) => CaptureState::Aborted,

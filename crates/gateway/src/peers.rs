@@ -19,7 +19,6 @@ use rerouter_routing::{Authorities, PROVIDERS, Provider};
 /// connection, so that one lost packet does not stop all.
 const H2_STREAMS: usize = 32;
 
-/// The connection settings of all providers, shared by calls and health checks.
 pub(super) struct Peers {
     pub(super) resolver: Resolver,
     /// Certificate authorities in Pingora's form, by their hash.

@@ -43,23 +43,19 @@ use rerouter_dialect::wire::coding::Coding;
 use rerouter_routing::{Decision, Inputs, decide};
 use rerouter_store::PanicPoint;
 
-/// Runs the stages.
 pub(super) struct Pipeline {
     pub(super) app: Arc<App>,
     proxy: Arc<HttpProxy<ProxyHooks>>,
 }
 
-/// A body that has been read.
 struct Received {
     body: Bytes,
     coding: Option<Coding>,
-    /// The memory that the body takes.
     held: Held,
     /// Time spent waiting for the body's bytes.
     waited: Duration,
 }
 
-/// The handler of a management call.
 enum Management {
     Whole(Handler),
     Slow(ProgressHandler),
@@ -70,7 +66,7 @@ impl Pipeline {
         Pipeline { app, proxy }
     }
 
-    /// Answers one request whose head has been read. `slot` holds the session, except while
+    /// Answers one request whose head has been read. `holder` holds the session, except while
     /// Pingora's proxy has it. `standby`: the connection has only a reserve slot.
     pub(super) async fn serve(
         &self,
@@ -90,7 +86,6 @@ impl Pipeline {
         }
     }
 
-    /// Runs the stages that all requests share, then those of its kind of call.
     async fn answer(
         &self,
         holder: &mut Option<Box<ServerSession>>,
@@ -148,8 +143,7 @@ impl Pipeline {
         admitted
     }
 
-    /// Reads the body, within the limits of its kind. A body that costs work is read only if the
-    /// caller's limits have room.
+    /// A body that costs work is read only if the caller's limits have room.
     async fn receive(
         &self,
         session: &mut ServerSession,
@@ -173,7 +167,6 @@ impl Pipeline {
         Ok(Received { body, coding, held, waited })
     }
 
-    /// Answers a management call by a handler of `api/`.
     async fn management(
         &self,
         session: &mut ServerSession,
@@ -210,7 +203,6 @@ impl Pipeline {
         }
     }
 
-    /// Answers a live inference call.
     async fn inference(
         &self,
         holder: &mut Option<Box<ServerSession>>,
@@ -314,7 +306,7 @@ impl Pipeline {
         Ok(StageAnswer::Written(RequestEnd::client_gone(0)))
     }
 
-    /// Answers a reroute. If its `Idempotency-Key` was answered before, the answer is the same.
+    /// If its `Idempotency-Key` was answered before, the answer is the same.
     async fn reroute_once(
         &self,
         exchange: &mut HttpExchange,
@@ -388,7 +380,6 @@ impl Pipeline {
         Ok(response)
     }
 
-    /// Decodes the body and reads the prompt in it.
     async fn read_prompt(
         &self,
         mut headers: HeaderMap,
@@ -470,7 +461,6 @@ impl Pipeline {
         }
     }
 
-    /// Makes the call that Pingora's hooks run.
     fn call(
         &self,
         exchange: &mut HttpExchange,

@@ -19,7 +19,6 @@ use rerouter_routing::{
     Decision, Demand, Inputs, RetryOn, RetryPolicy, Rule, StreamUsage, Target, header_of,
 };
 
-/// The targets of one call and the rules for failover between them.
 pub(super) struct CallPlan {
     pub(super) live: Arc<Live>,
     /// The decision's targets, in order.
@@ -27,7 +26,6 @@ pub(super) struct CallPlan {
     pub(super) retry: RetryPolicy,
     /// The recipe's retry budget, if it has one. Only live traffic uses it up.
     pub(super) budget: Option<Arc<RetryBudget>>,
-    /// The name of the recipe, as a header value.
     pub(super) recipe: HeaderValue,
     /// The name of the deciding rule, as text and as a header value.
     pub(super) rule: Option<(Arc<str>, HeaderValue)>,
@@ -36,7 +34,7 @@ pub(super) struct CallPlan {
 }
 
 impl CallPlan {
-    /// The plan of a decision. Counts the decision in the metrics.
+    /// Counts the decision in the metrics.
     pub(super) fn of_decision(
         app: &App,
         live: Arc<Live>,
@@ -67,7 +65,6 @@ impl CallPlan {
         CallPlan { live, targets, retry, budget, recipe: shown, rule, demand: demand(inputs) }
     }
 
-    /// A plan with one attempt, at the target of a shadow.
     pub(super) fn of_shadow(
         live: Arc<Live>,
         decision: &Decision,
@@ -101,26 +98,23 @@ pub(super) struct SentRequest {
     pub(super) ask_usage: Option<Edit>,
     /// Whether the client asks for the usage of a stream.
     pub(super) includes_usage: bool,
-    /// Headers of the client that providers see.
     pub(super) headers: HeaderMap,
     /// The part of the client's query that providers see.
     pub(super) query: Option<String>,
     /// Whether the usage counts towards a limit of the caller.
     pub(super) counted: bool,
-    /// The most tokens of it, if a budget pays for it.
+    /// The most tokens of the request, if a budget pays for it.
     pub(super) paid: Option<Ceiling>,
     /// Number of answers that the client asks for.
     pub(super) answers: u64,
     /// Members that may multiply prices, with their values.
     pub(super) modes: Vec<(&'static str, String)>,
-    /// Whether the client asks for a stream.
     pub(super) stream: bool,
     /// The body in the neutral form, if it was read, until the call takes it.
     pub(super) neutral: Option<NeutralForm>,
 }
 
 impl SentRequest {
-    /// The request that was read from a client, with its headers.
     pub(super) fn of_prompt(mut prompt: Prompt, headers: &HeaderMap, permit: &LimitPermit) -> Self {
         let is_paid = permit.has_budget() && prompt.endpoint.costs();
         let paid = is_paid.then_some(prompt.request.ceiling);
@@ -161,7 +155,6 @@ impl SentRequest {
     }
 }
 
-/// The request for a provider of another dialect.
 pub(super) struct TranslatedRequest {
     pub(super) request_target: Uri,
     pub(super) body: Bytes,

@@ -85,7 +85,7 @@ async fn last_line(
     RequestEnd { status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
 }
 
-/// Writes a line. Before the first line, also writes the response head.
+/// Before the first line, also writes the response head.
 async fn write_line(
     session: &mut ServerSession,
     exchange: &HttpExchange,

@@ -21,7 +21,6 @@ use rerouter_dialect::protocol::Way;
 use rerouter_routing::{Target, header_of};
 use rerouter_store::PanicPoint;
 
-/// The header with the provider's own id of the request.
 static UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-rerouter-upstream-request-id");
 static PROVIDER: HeaderName = HeaderName::from_static("x-rerouter-provider");
 static MODEL: HeaderName = HeaderName::from_static("x-rerouter-model");
@@ -209,7 +208,6 @@ pub(super) fn rewrite_answer(call: &InferenceCall, head: &mut ResponseHeader) ->
     Ok(())
 }
 
-/// Changes the head to that of a translated answer.
 fn translate_head(plan: &AnswerPlan, status: StatusCode, headers: &mut HeaderMap) -> Result<()> {
     if !is_plain(headers) {
         // We asked the provider for an answer without a content coding.

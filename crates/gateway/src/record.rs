@@ -26,7 +26,6 @@ use rerouter_core::prompt::Prompt;
 use rerouter_records::replay::DecisionRecord;
 use rerouter_routing::{Decision, Inputs};
 
-/// The record of one call.
 pub(super) struct Record {
     head: Box<Head>,
     pub(super) request_headers: HeaderMap,
@@ -35,13 +34,11 @@ pub(super) struct Record {
     began: Instant,
     /// The announced capture; `None` if nothing is captured.
     coming: Option<PendingCapture>,
-    /// The trace of the call; `None` if no traces are exported.
     pub(super) trace: Option<Arc<TraceContext>>,
 }
 
 impl Record {
-    /// Opens the record of a request that has been read. Takes the headers out of the prompt and
-    /// announces the capture.
+    /// Takes the headers out of the prompt and announces the capture.
     pub(super) fn begin(
         app: &App,
         exchange: &HttpExchange,
@@ -56,7 +53,6 @@ impl Record {
         Record::announced(app, exchange, principal, (prompt, headers), coming)
     }
 
-    /// Opens a record with a capture that was announced; `None` if nothing is captured.
     pub(super) fn announced(
         app: &App,
         exchange: &HttpExchange,
@@ -99,7 +95,6 @@ impl Record {
         self.head.replayed_by = Some(caller);
     }
 
-    /// Limits what the capture keeps.
     pub(super) fn keeps(&mut self, kept: CaptureLevel) {
         self.head.request_captured &= kept == CaptureLevel::Full;
         if kept == CaptureLevel::Off {
@@ -107,7 +102,6 @@ impl Record {
         }
     }
 
-    /// Notes the inputs, and the decision if they led to one.
     pub(super) fn decided(
         &mut self,
         inputs: Inputs,
@@ -119,7 +113,6 @@ impl Record {
         self.head.routing_us = record::micros_of(took);
     }
 
-    /// The inputs of the decision.
     pub(super) fn inputs(&self) -> Option<&Inputs> {
         self.head.inputs.as_ref()
     }
@@ -128,12 +121,10 @@ impl Record {
         self.head.decision.as_ref()
     }
 
-    /// The id of the capture.
     pub(super) fn id(&self) -> &RequestId {
         &self.head.id
     }
 
-    /// Whether the call is captured.
     pub(super) fn is_captured(&self) -> bool {
         self.coming.is_some()
     }
@@ -179,7 +170,7 @@ impl Record {
         head.decision_record()
     }
 
-    /// Ends a request that is refused before any provider is asked. Returns the answer to write.
+    /// Ends a request that is refused before any provider is asked.
     pub(super) fn refused(
         mut self,
         app: &App,
@@ -211,8 +202,8 @@ impl Record {
         response
     }
 
-    /// Ends a call: writes its counters, access line and capture. `status` is the status that the
-    /// client got, `added` the bytes that we wrote after the provider's answer.
+    /// `status` is the status that the client got, `added` the bytes that we wrote after the
+    /// provider's answer.
     pub(super) fn close(
         mut self,
         app: &App,
@@ -279,8 +270,7 @@ impl Record {
         self.offer(app, body, headers);
     }
 
-    /// Offers the trace of the call for export, if it is sampled. `word` is the error that the
-    /// client read, if it differs from the capture's error.
+    /// `word` is the error that the client read, if it differs from the capture's error.
     fn leave_trace(&mut self, app: &App, steps: Vec<AttemptStep>, word: Option<String>) {
         let Some(context) = self.trace.take().filter(|trace| trace.sampled) else { return };
         // A span needs no inputs, and they are most of a head.

@@ -22,14 +22,12 @@ const HOLD_BYTES: usize = 256 << 10;
 /// Number of bytes at the end of a long answer that are searched for its usage.
 const USAGE_ENDING: usize = 16 << 10;
 
-/// The next step in the middle of an answer.
 enum NextStep {
     Wait,
     Commit,
     Abandon(&'static str),
 }
 
-/// The answer of the current attempt, so far.
 #[derive(Default)]
 pub(super) struct Relay {
     /// The index of the attempt.
@@ -67,7 +65,6 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Counts the relay's copies against `memory`.
     pub(super) fn count_within(&mut self, memory: &BodyMemory) {
         self.memory = Some(memory.begin(BodyClass::Copies));
     }
@@ -117,7 +114,6 @@ impl Relay {
         }
     }
 
-    /// Chooses the next step in the middle of an answer.
     fn next_step(&self, rules: Rules<'_>) -> NextStep {
         if rules.mode == Mode::Collect || self.filter.whole().is_some() {
             let bytes = self.held_bytes + self.filter.held();
@@ -145,7 +141,7 @@ impl Relay {
         if ready { NextStep::Commit } else { NextStep::Wait }
     }
 
-    /// Handles an answer that broke off. `fresh`: nothing was committed before this batch.
+    /// `fresh`: nothing was committed before this batch.
     fn broken(
         &mut self,
         mut forward: Vec<HttpTask>,
@@ -164,7 +160,6 @@ impl Relay {
         }
     }
 
-    /// Judges an answer at its end.
     fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
         if let Some(status) = self.filter.whole().and_then(|whole| whole.failed_as) {
             self.keep_answer();
@@ -224,7 +219,6 @@ impl Relay {
         *self = Relay { target, committed, complete, answer, memory, ..Relay::default() };
     }
 
-    /// Notes what the task tells: status, kind of answer, content, usage.
     fn note(&mut self, task: &HttpTask, rules: Rules<'_>) {
         match task {
             HttpTask::Header(header, _) => {
@@ -250,12 +244,10 @@ impl Relay {
         }
     }
 
-    /// The counts of the provider's stream.
     pub(super) fn tally(&self) -> &StreamTally {
         self.filter.tally().unwrap_or(&self.tally)
     }
 
-    /// Notes the time of the first content.
     fn note_content(&mut self) {
         if self.first_content.is_none()
             && self.begins.is_some()
@@ -357,7 +349,7 @@ impl Relay {
         }
     }
 
-    /// Makes room in the copy for `more` bytes. Returns `false` if the memory limit has no room.
+    /// Returns `false` if the memory limit has no room.
     fn make_room(&mut self, more: usize) -> bool {
         let needed = self.body.len() + more;
         if needed <= self.body.capacity() {
@@ -387,7 +379,6 @@ impl Relay {
         std::mem::take(&mut self.held)
     }
 
-    /// Whether the status is a success.
     fn ok(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }
@@ -416,12 +407,10 @@ impl Relay {
         self.filter.is_given_up() && self.tally().error().is_none()
     }
 
-    /// Whether the stream so far ends at the end of an event.
     pub(super) fn between_events(&self) -> bool {
         self.tail.is_empty() || ends_event(&self.tail)
     }
 
-    /// Whether content of a successful answer has come.
     pub(super) fn has_good_content(&self) -> bool {
         self.first_content.is_some() && self.ok() && !self.in_band_error()
     }

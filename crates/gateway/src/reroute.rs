@@ -36,7 +36,6 @@ use rerouter_records::replay::{DecisionRecord, RerouteQuery};
 use rerouter_routing::{Inputs, decide};
 use rerouter_store::Action;
 
-/// A client's request for a reroute.
 pub(super) struct RerouteRequest {
     /// The id of the capture, as the path has it.
     pub(super) id: String,
@@ -45,7 +44,7 @@ pub(super) struct RerouteRequest {
 }
 
 impl RerouteRequest {
-    /// Reads path, headers and query of the request. 400 if key or query are invalid.
+    /// 400 if key or query are invalid.
     pub(super) fn read(
         session: &ServerSession,
         exchange: &HttpExchange,
@@ -65,14 +64,13 @@ pub(super) struct CapturedRequest {
     pub(super) prompt: Prompt,
     pub(super) inputs: Inputs,
     announced: Option<PendingCapture>,
-    /// The memory that the prompt takes.
     pub(super) held: Held,
     /// A dry run counts against the caller's limits until it ends.
     _drawn: Option<limits::CountedCall>,
 }
 
 impl CapturedRequest {
-    /// Looks up the capture and reads its request. 404 if the caller may not see the capture.
+    /// 404 if the caller may not see the capture.
     pub(super) async fn load(
         app: &App,
         exchange: &mut HttpExchange,
@@ -154,7 +152,6 @@ impl CapturedRequest {
         Ok(())
     }
 
-    /// The answer to a dry run: only the decision.
     pub(super) fn dry_run(&self, live: &Live, began: Instant) -> Result<Response<Bytes>> {
         let decision = decide(&live.routing, &self.inputs)
             .map_err(|refusal| no_target(refusal.into(), &self.inputs.request.model))?;
@@ -164,7 +161,6 @@ impl CapturedRequest {
         Ok(json_response(StatusCode::OK, &json!(answer)))
     }
 
-    /// Opens the record of the replay.
     pub(super) fn record(
         &mut self,
         app: &App,
@@ -230,14 +226,13 @@ async fn read_again(
     Ok((prompt, Inputs { at: exchange.at, ..inputs }))
 }
 
-/// The endpoint of a captured request.
 fn endpoint_of(head: &Head) -> Result<Endpoint> {
     Endpoint::named(&head.endpoint).ok_or_else(|| {
         Error::internal(format!("a capture of an unknown endpoint {}", head.endpoint))
     })
 }
 
-/// The error if no target is found. A 404 for the model would seem to mean the capture.
+/// A 404 for the model would seem to mean the capture.
 pub(super) fn no_target(error: Error, model: &str) -> Error {
     match error.kind() {
         Kind::ModelNotFound => {
@@ -266,7 +261,6 @@ pub(super) struct RerouteGuard<'a> {
 }
 
 impl RerouteGuard<'_> {
-    /// Settles and records the call, and returns the answer.
     pub(super) fn finish(&mut self, original: &Head) -> Response<Bytes> {
         let Some(record) = self.record.take() else { return Response::default() };
         let outcome = self.settle(&record);

@@ -30,8 +30,7 @@ pub(super) fn envelope(
     }
 }
 
-/// The status and body of the answer: 200 if the provider answered well, else an error with what is
-/// known.
+/// 200 if the provider answered well, else an error with what is known.
 pub(super) fn answer(
     instead: &CompletionDefaults<'_>,
     decision: Option<DecisionRecord>,

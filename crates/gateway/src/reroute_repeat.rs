@@ -17,9 +17,7 @@ use rerouter_core::api::{audit, replays};
 use rerouter_core::app::{App, RerouteAnswer};
 use rerouter_store::Action;
 
-/// The state of a reroute with this `Idempotency-Key`.
 pub(super) enum KnownReroute {
-    /// The call was answered before.
     Answered(Response<Bytes>),
     /// The call is new, or has no key.
     New(Option<Claim<RerouteAnswer>>),

@@ -76,7 +76,6 @@ impl Resolver {
         self.find(host, port, Some(EgressPeer::Provider)).await
     }
 
-    /// Keeps only the names that `names` accepts in the cache.
     pub(super) fn retain(&self, names: impl Fn(&(String, u16)) -> bool) {
         self.known.retain(|name, _| names(name));
     }

@@ -14,13 +14,11 @@ use rerouter_base::interface::Surface;
 use rerouter_console as console;
 use rerouter_core::app::App;
 
-/// How a request ended.
 pub(super) struct RequestEnd {
-    /// 499 where the client left before its answer.
+    /// 499 where the client left before the end of its answer.
     pub(super) status: u16,
     /// Bytes of the response body.
     pub(super) sent: usize,
-    /// Whether another request may come on the connection.
     pub(super) reusable: bool,
 }
 
@@ -34,15 +32,12 @@ impl RequestEnd {
     }
 }
 
-/// The result of a request's stages.
 pub(super) enum StageAnswer {
     /// A whole answer, still to be written.
     Whole(Response<Bytes>),
-    /// The answer has been written.
     Written(RequestEnd),
 }
 
-/// A request that is refused.
 pub(super) struct RequestRefusal {
     error: Error,
     /// The end of the request is known, so the connection may be kept.
@@ -62,7 +57,6 @@ impl From<Error> for RequestRefusal {
     }
 }
 
-/// Ends a request with the result of its stages.
 pub(super) async fn respond(
     app: &App,
     session: &mut ServerSession,
@@ -91,8 +85,7 @@ pub(super) fn refuse(exchange: &mut HttpExchange, error: &Error) -> Response<Byt
     }
 }
 
-/// Writes a whole answer. If `framed`, drains the unread rest of the body, within limits, and keeps
-/// the connection.
+/// If `framed`, drains the unread rest of the body, within limits, and keeps the connection.
 pub(super) async fn write_answer(
     app: &App,
     session: &mut ServerSession,
@@ -134,7 +127,6 @@ pub(super) async fn panicked(
     (write_answer(app, session, exchange, response, false).await, body)
 }
 
-/// The error of a request that panicked.
 pub(super) fn panic_error() -> Error {
     Error::internal("a panic")
 }

@@ -18,8 +18,8 @@ use rerouter_core::app::App;
 /// Answers the requests of one listener.
 #[async_trait]
 pub trait HttpService: Send + Sync + 'static {
-    /// Answers a request whose head has been read. `standby`: the connection has only a reserve
-    /// slot and closes afterwards. Returns the connection if another request may come on it.
+    /// `standby`: the connection has only a reserve slot and closes afterwards. Returns the
+    /// connection if another request may come on it.
     async fn serve(
         &self,
         session: Box<ServerSession>,
@@ -31,8 +31,7 @@ pub trait HttpService: Send + Sync + 'static {
     async fn refuse(&self, session: &mut ServerSession, came: &[u8], error: Error);
 }
 
-/// Writes a whole answer. Returns the connection if `keep` is set and the request has been read
-/// completely.
+/// Returns the connection if `keep` is set and the request has been read completely.
 pub async fn answer(
     app: &App,
     mut session: Box<ServerSession>,
@@ -49,7 +48,6 @@ pub async fn answer(
     finish(session, keep).await
 }
 
-/// Answers bytes that are not a request head. The connection closes.
 pub async fn refuse(session: &mut ServerSession, response: Response<Bytes>) {
     answers::write_unparsed(session, response).await;
 }

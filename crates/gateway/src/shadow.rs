@@ -85,14 +85,12 @@ pub(super) fn send(
     tokio::spawn(copy.run(shutdown.clone()));
 }
 
-/// One shadow and what it holds while it runs.
 struct ShadowCopy {
     app: Arc<App>,
     proxy: Arc<HttpProxy<ProxyHooks>>,
     live: Arc<Live>,
     target: Arc<Target>,
     is_translated: bool,
-    /// The tenant who sent the request.
     tenant: String,
     decision: Arc<Decision>,
     endpoint: Endpoint,

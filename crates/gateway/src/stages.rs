@@ -22,8 +22,7 @@ use rerouter_routing::{Inputs, decide};
 pub struct CallStages(InferenceCall);
 
 impl CallStages {
-    /// Makes a call with this body, decided by these inputs under the live document. `None` if the
-    /// inputs lead to no target, or the body has no prompt.
+    /// `None` if the inputs lead to no target, or the body has no prompt.
     pub fn new(app: &Arc<App>, inputs: &Inputs, body: Bytes) -> Option<Self> {
         let live = app.live();
         let decision = decide(&live.routing, inputs).ok()?;
@@ -38,17 +37,15 @@ impl CallStages {
         Some(CallStages(call))
     }
 
-    /// Writes the request head for the provider and returns the body that belongs to it.
     pub fn write_request(&self, head: &mut RequestHeader) -> pingora::Result<Bytes> {
         provider_headers::write_request(&self.0, head)
     }
 
-    /// Turns a provider's answer head into ours.
     pub fn rewrite_answer(&self, head: &mut ResponseHeader) -> pingora::Result<()> {
         provider_headers::rewrite_answer(&self.0, head)
     }
 
-    /// Takes a piece of the answer. Returns whether anything is passed on to the client.
+    /// Returns whether anything is passed on to the client.
     pub fn observe(&self, piece: HttpTask) -> bool {
         matches!(self.0.observe(vec![piece]), RelayVerdict::Forward { then: None, .. })
     }

@@ -102,7 +102,6 @@ fn written_for(request: &Request, dialect: Dialect, counts: bool) -> Result<(Tra
     Ok((sent, if request.stream { Wanted::Stream } else { Wanted::Answer }))
 }
 
-/// The request target for this kind of call of the target's model.
 fn translated_request_target(target: &Target, dialect: Dialect, wanted: Wanted) -> Option<Uri> {
     let provider = &target.provider;
     let Some(path) = provider.protocol.model_path(&target.model, wanted) else {

@@ -9,7 +9,6 @@ use super::answer_translation::AnswerPlan;
 use rerouter_base::secret::Mask;
 use rerouter_dialect::Dialect;
 
-/// The destination of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// To the client at once, after the first content event.
@@ -17,7 +16,6 @@ pub(super) enum Mode {
     Collect,
 }
 
-/// The next step after a batch of the answer.
 pub(super) enum RelayVerdict {
     Hold,
     /// Write these tasks to the client, then fail with `then`, if any.
@@ -25,13 +23,10 @@ pub(super) enum RelayVerdict {
         tasks: Vec<HttpTask>,
         then: Option<Box<Error>>,
     },
-    /// The whole answer is in memory.
     Collected,
-    /// End this attempt with an error.
     Abandon(Box<Error>),
 }
 
-/// A whole answer kept in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WholeAnswer {
     pub(super) status: u16,
@@ -43,11 +38,10 @@ pub(super) struct WholeAnswer {
     pub(super) index: usize,
 }
 
-/// The facts about the call that [`Relay::observe`] needs.
+/// The facts about the call that [`Relay::observe`](super::relay::Relay::observe) needs.
 #[derive(Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) mode: Mode,
-    /// Whether another target could still be tried.
     pub(super) has_next: bool,
     /// Whether the answer is captured. If not, streams are not copied; documents are, for their
     /// usage.

@@ -102,12 +102,10 @@ macro_rules! no_custom_messages {
 }
 pub(super) use no_custom_messages;
 
-/// A session for Pingora's proxy that replays the body of `call` and relays its answer.
 struct Wrap {
     head: RequestHeader,
     call: Arc<InferenceCall>,
     inner: Option<Box<ServerSession>>,
-    /// Holds back the request until its body is written.
     cork: Option<Cork>,
     /// Set when the client has left and the answer is read on.
     reading_on: Option<ReadingOn>,
@@ -134,7 +132,7 @@ impl Wrap {
 }
 
 impl Wrap {
-    /// Writes a part of the answer to the client. Returns whether the answer ends with it.
+    /// Returns whether the answer ends with it.
     async fn write(&mut self, tasks: &mut Vec<HttpTask>) -> Result<bool> {
         let Some(inner) = self.inner.as_mut() else {
             let why = "a memory session forwards nothing";
@@ -175,7 +173,6 @@ impl Wrap {
     }
 }
 
-/// The error of a client that has left.
 fn client_gone<T>() -> Result<T> {
     Err(Error::new_down(ErrorType::ConnectionClosed))
 }

@@ -60,7 +60,6 @@ pub(super) async fn list(call: Call<'_>, query: PageQuery) -> Result<Answer<Page
     Ok(Page::of(found, query.limit, |agent: &AgentRecord| agent.id.to_string()).into())
 }
 
-/// `GET /v1/agents/{id or name}`
 pub(super) async fn get(call: Call<'_>) -> Result<Answer<AgentRecord>> {
     let agent = find(call)?;
     let answer = tagged(AgentRecord::from(&**agent).into(), agent.etag())?;
@@ -103,7 +102,6 @@ pub(super) async fn patch(
     Err(Error::conflict("The agent changed repeatedly during this request; retry."))
 }
 
-/// `DELETE /v1/agents/{id or name}`
 pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
     let condition = IfMatch::read(call.request.headers())?;
     let agent = find(call)?;
@@ -124,7 +122,6 @@ fn find(call: Call<'_>) -> Result<Arc<Agent>> {
     call.app.auth.agents().find(call.id()).ok_or_else(|| Error::not_found("agent"))
 }
 
-/// An answer with the entity tag of its agent.
 fn tagged(answer: Answer<AgentRecord>, etag: &str) -> Result<Answer<AgentRecord>> {
     answer.with(ETAG, &format!("\"{etag}\""))
 }
@@ -133,8 +130,7 @@ fn name_taken() -> Error {
     Error::conflict("An agent with this name already exists.")
 }
 
-/// Checks that an agent's model is an alias. If the document loses the alias later, requests to the
-/// agent are refused.
+/// If the document loses the alias later, requests to the agent are refused.
 fn check_model(app: &App, model: &str) -> Result<()> {
     match app.live().routing.alias(model) {
         Some(_) => Ok(()),
@@ -154,7 +150,6 @@ fn check(new: &NewAgent) -> Result<()> {
     new.metadata.as_ref().map_or(Ok(()), |metadata| check_pairs("metadata", metadata))
 }
 
-/// The row of an agent written by `who`, created and updated at these times.
 fn row(
     new: NewAgent,
     id: AgentId,

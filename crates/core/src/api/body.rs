@@ -20,7 +20,6 @@ pub(super) const METADATA_NAME_CHARS: usize = 64;
 /// Longest value in `metadata`, in characters.
 const METADATA_VALUE_CHARS: usize = 512;
 
-/// The JSON object of a required body.
 pub(super) fn object(request: &ApiRequest) -> Result<Map<String, Value>> {
     if request.body().is_empty() {
         return Err(Error::new(Kind::InvalidRequest, "The body must be a JSON object."));
@@ -94,7 +93,6 @@ fn is_json(request: &ApiRequest) -> bool {
     is_patch || essence.eq_ignore_ascii_case("application/json")
 }
 
-/// Checks a display name.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let characters = name.chars().count();
     if characters == 0 || characters > NAME_CHARS || name.chars().any(char::is_control) {
@@ -107,7 +105,6 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks the pairs of `metadata` or `labels`.
 pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
     let fits = |name: &str, value: &str| {
         (1..=METADATA_NAME_CHARS).contains(&name.chars().count())

@@ -19,7 +19,6 @@ use rerouter_records::page::NoQuery;
 use rerouter_records::read::read;
 use rerouter_store::{Action, Committed, Event, Store};
 
-/// The caller and the request of one call.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) app: &'a App,
@@ -28,7 +27,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Reads the query. 400 if a parameter is unknown.
+    /// 400 if a parameter is unknown.
     pub(super) fn query<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T> {
         page::read(self.request.uri().query())
     }
@@ -61,7 +60,6 @@ impl<'a> Call<'a> {
         self.app.clock.now()
     }
 
-    /// The audit event of this call.
     pub(super) fn event(&self, action: Action, kind: &str, id: &str) -> Event {
         event(self.app, self.who, self.request, action, kind, id)
     }
@@ -78,7 +76,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The audit event of this request, for [`Store::noting`].
 pub(super) fn event(
     app: &App,
     who: &Principal,
@@ -127,7 +124,6 @@ impl<T: Serialize> Answer<T> {
         self
     }
 
-    /// Changes the answer to 304, without a body.
     pub(super) fn not_modified(mut self) -> Self {
         self.status = Some(StatusCode::NOT_MODIFIED);
         self

@@ -5,7 +5,6 @@ use http::{HeaderMap, HeaderName};
 
 use rerouter_base::error::{Error, Kind, Result};
 
-/// The entity tags of a header.
 #[derive(Debug, PartialEq, Eq)]
 enum EntityTags {
     Any,
@@ -13,12 +12,11 @@ enum EntityTags {
     OneOf(Vec<(bool, String)>),
 }
 
-/// The precondition of a change.
 #[derive(Debug)]
 pub(super) struct IfMatch(Option<EntityTags>);
 
 impl IfMatch {
-    /// Reads the header; 400 if it is neither `*` nor a list of entity tags.
+    /// 400 if it is neither `*` nor a list of entity tags.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self> {
         let malformed =
             || Error::invalid("If-Match", "If-Match must be `*` or a list of entity tags.");

@@ -139,7 +139,7 @@ fn current(
     snapshot
 }
 
-/// Turns progress of the work into steps for the client. Ends the work if the client leaves.
+/// Ends the work if the client leaves.
 async fn pass_on(
     mut told: mpsc::Receiver<EvaluationEvent>,
     step: mpsc::Sender<ProgressStep>,
@@ -187,7 +187,6 @@ fn at_once(lines: bool, answer: ApiResult) -> ProgressStream {
     ProgressStream { lines, steps }
 }
 
-/// The text of the document that is asked for, if one is.
 fn document(asked: &Value) -> Result<Option<String>> {
     let text = match asked {
         Value::Null => return Ok(None),

@@ -28,7 +28,6 @@ const GATE_DECIDED: u64 = 100_000;
 /// not count towards the decisions.
 const GATE_VISITED: u64 = 10 * GATE_DECIDED;
 
-/// The conditions for a change.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Gate {
     /// Share of requests that may get another target, 0 to 1.
@@ -40,7 +39,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Reads the gate; `None` if the query has no condition.
+    /// `None` if the query has no condition.
     pub(super) fn read(query: &GateQuery) -> Result<Option<Gate>> {
         let refused =
             || Error::invalid("max_changed", format!("max_changed must be {}.", share::SPELLINGS));

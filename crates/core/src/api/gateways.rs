@@ -42,7 +42,6 @@ pub(super) async fn forget(call: Call<'_>) -> Result<Answer<()>> {
     }
 }
 
-/// The length of a gateway's lease.
 fn lease(app: &App, row: &GatewayRow) -> Duration {
     match row.lease.is_zero() {
         true => app.store.lease().unwrap_or_default(),
@@ -56,7 +55,6 @@ fn left_us(app: &App, row: &GatewayRow) -> i64 {
     lease_us.saturating_sub(row.silent_us).max(0)
 }
 
-/// The record of a gateway, with its lease by the clock of the database.
 fn record(app: &App, row: &GatewayRow) -> GatewayRecord {
     let left_ms = left_us(app, row) / 1_000;
     let time = |at: i64| Timestamp::from_microsecond(at).ok().map(Into::into);

@@ -28,7 +28,7 @@ impl Drop for CountedCall {
     }
 }
 
-/// Returns the requested limits. 400 for limits that the interface does not count.
+/// 400 for limits that the interface does not count.
 pub(super) fn allowed(interface: Interface, limits: Limits) -> Result<Limits> {
     if let Some(name) = limits.counted().filter(|_| interface != Interface::Router) {
         let why = format!("The limit {name} applies to ROUTER keys only.");

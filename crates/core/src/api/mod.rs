@@ -56,16 +56,13 @@ use rerouter_access::auth::{self, Credential, Principal};
 use rerouter_base::error::{Error, Kind, Result};
 use rerouter_base::interface::Surface;
 
-/// The result of looking up a route.
 pub enum RouteMatch {
-    /// A row of the table.
     Route(&'static Route, PathParams),
     /// The path exists, but with other methods.
     WrongMethod(Error),
     Unknown,
 }
 
-/// Finds the route of a request.
 pub fn find(method: &Method, path: &str) -> RouteMatch {
     let asked = get_for_head(method);
     if let Some(route) =
@@ -81,7 +78,6 @@ fn get_for_head(method: &Method) -> &Method {
     if method == Method::HEAD { &Method::GET } else { method }
 }
 
-/// Finds the route of a request in a table.
 pub fn find_in(table: &'static [Route], method: &Method, path: &str) -> RouteMatch {
     let method = get_for_head(method);
     let mut allow: Vec<&str> = Vec::new();
@@ -102,7 +98,6 @@ pub fn find_in(table: &'static [Route], method: &Method, path: &str) -> RouteMat
     )
 }
 
-/// Refuses a caller whom the route's policy excludes.
 pub fn may_call(route: &Route, who: &Principal) -> Result<()> {
     match route.policy {
         policy if policy.is_open() => Ok(()),

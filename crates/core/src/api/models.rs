@@ -21,7 +21,6 @@ use rerouter_routing::RoutingRefusal;
 /// `owned_by` of aliases and agents.
 const OURS: &str = "rerouter";
 
-/// A model of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Model<'a> {
     id: Cow<'a, str>,

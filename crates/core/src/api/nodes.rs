@@ -107,7 +107,6 @@ fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Ve
         .ok_or_else(|| Error::internal("cannot seal a node's secret"))
 }
 
-/// The record with the secret, which only this answer shows.
 fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<NodeWithSecret> {
     let shown = app.nodes.show(id, app.clock.now()).ok_or_else(|| Error::not_found("node"))?;
     Ok(NodeWithSecret { record: record(&shown), secret: ShownSecret(secret.clone()) })

@@ -10,7 +10,6 @@ use super::route::{Policy, Responder, Route};
 use rerouter_records::schema::{self, SchemaOf};
 use rerouter_store::Action;
 
-/// A row of the table.
 pub(super) struct Operation {
     pub(super) route: Route,
     pub(super) id: &'static str,
@@ -29,10 +28,8 @@ pub(super) struct Operation {
     pub(super) query: Option<QueryOf>,
 }
 
-/// Returns the schema of a query.
 type QueryOf = fn() -> Arc<Value>;
 
-/// How the audit records a success.
 #[derive(Clone, Copy)]
 pub(super) enum Noted {
     /// By a row with this action.
@@ -46,7 +43,6 @@ pub(super) enum Noted {
     Reported,
 }
 
-/// The responder of an operation, with the types of its inputs and outputs.
 pub(super) struct Handled {
     pub(super) responder: Responder,
     pub(super) takes: Option<SchemaOf>,
@@ -206,7 +202,6 @@ impl Operation {
         self
     }
 
-    /// Sets the descriptions of the path's variable parts.
     pub(super) const fn at(mut self, parts: &'static [&'static str]) -> Self {
         self.parts = parts;
         self

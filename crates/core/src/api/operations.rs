@@ -110,7 +110,6 @@ const EVALUATE: Handled = Handled::by(Responder::Progress(
     BodyKind::Evaluation,
 ));
 
-/// Every operation of the gateway.
 pub(super) static OPERATIONS: &[&[Operation]] = &[
     PIN,
     keys!("/v1/apikeys", "Pin", "user"),
@@ -122,7 +121,6 @@ pub(super) static OPERATIONS: &[&[Operation]] = &[
     DATA_PLANE,
 ];
 
-/// The OpenAPI document of all operations.
 pub fn openapi_document() -> Value {
     openapi::document(OPERATIONS)
 }
@@ -137,7 +135,6 @@ async fn openapi_get(_: &App, _: &Principal, request: &ApiRequest) -> ApiResult 
     openapi_file().answer(request.headers(), "no-cache")
 }
 
-/// The routes of all operations.
 pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     OPERATIONS.iter().copied().flatten().map(|operation| operation.route.clone()).collect()
 });

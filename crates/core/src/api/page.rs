@@ -26,12 +26,11 @@ pub(super) fn pairs(query: Option<&str>) -> Result<BTreeMap<String, String>> {
     Ok(values)
 }
 
-/// Reads a query. 400 if a parameter is unknown.
+/// 400 if a parameter is unknown.
 pub fn read<T: DeserializeOwned + JsonSchema + 'static>(query: Option<&str>) -> Result<T> {
     read_query(pairs(query)?)
 }
 
-/// Parses the id after which a page of a list begins.
 pub(super) fn after<T>(
     text: Option<&str>,
     what: &str,

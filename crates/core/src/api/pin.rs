@@ -203,7 +203,7 @@ pub(super) async fn me(call: Call<'_>) -> Result<Answer<User>> {
     Ok(User { auth: Some(Authentication { kind, key_id }), ..user }.into())
 }
 
-/// The user and session of the caller; 403 for a key.
+/// 403 for a key.
 fn logged_in(who: &Principal) -> Result<(&UserRow, &SessionId)> {
     match who {
         Principal::User { user, via: Credential::Session(session) } => Ok((user, session)),
@@ -251,7 +251,6 @@ pub(super) fn email_is_taken() -> Error {
     Error::conflict("This e-mail is already registered.")
 }
 
-/// The error of a user's creation that failed in the store.
 pub(super) fn of_new_user(error: StoreError) -> Error {
     match error {
         StoreError::Conflict => email_is_taken(),

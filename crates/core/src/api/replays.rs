@@ -199,7 +199,7 @@ pub async fn visible(
     reach.covers(&owner, key.as_ref()).then_some((id, owner)).ok_or_else(absent)
 }
 
-/// A capture that the caller may see. Waits for a capture that another gateway has yet to write.
+/// Waits for a capture that another gateway has yet to write.
 pub async fn visible_soon(app: &App, who: &Principal, id: &str) -> Result<(RequestId, UserId)> {
     let until = Instant::now() + CAPTURE_SETTLE;
     let reach = app.auth.reach(who);
@@ -344,7 +344,6 @@ async fn fitting(
     Ok(found)
 }
 
-/// The filter of a list or an evaluation.
 pub(super) fn filter(query: &ReplayQuery, reach: Reach) -> Result<CaptureFilter> {
     let replay = |name, id: &Option<String>| {
         page::value(name, id.as_deref(), "the id of a replay", RequestId::parse)

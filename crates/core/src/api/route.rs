@@ -37,7 +37,6 @@ impl Policy {
     }
 }
 
-/// The responder of a route.
 #[derive(Clone, Copy)]
 pub enum Responder {
     /// A function of this room, and the bodies that it takes.
@@ -58,9 +57,7 @@ pub struct ProgressStream {
     pub steps: mpsc::Receiver<ProgressStep>,
 }
 
-/// Progress, or the answer.
 pub enum ProgressStep {
-    /// Progress of the work.
     Line(Value),
     Answer(ApiResult),
 }
@@ -111,19 +108,15 @@ impl BodyKind {
 /// [`RequestId`](rerouter_base::id::RequestId).
 pub type ApiRequest = Request<Bytes>;
 pub type ApiResult = Result<Response<Bytes>>;
-/// A handler of the table.
 pub type Handler = for<'a> fn(&'a App, &'a Principal, &'a ApiRequest) -> ResponseFuture<'a>;
-/// A handler that reports progress.
 pub type ProgressHandler =
     for<'a> fn(
         &'a App,
         &'a Principal,
         &'a ApiRequest,
     ) -> Pin<Box<dyn Future<Output = Result<ProgressStream>> + Send + 'a>>;
-/// The future of a handler.
 type ResponseFuture<'a> = Pin<Box<dyn Future<Output = ApiResult> + Send + 'a>>;
 
-/// A method and path pattern, with the policy and the responder.
 #[derive(Clone)]
 pub struct Route {
     pub method: Method,
@@ -151,7 +144,7 @@ impl PathParams {
     }
 }
 
-/// The origin of a request. Part of the extensions of a handler's request.
+/// Part of the extensions of a handler's request.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOrigin {
     /// Address of the client, with `X-Forwarded-For` of trusted proxies applied.

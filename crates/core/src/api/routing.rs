@@ -200,7 +200,6 @@ pub(super) async fn rollback(app: &App, who: &Principal, request: &ApiRequest) -
     )
 }
 
-/// The document in the body.
 fn document(request: &ApiRequest) -> Result<String> {
     let text = std::str::from_utf8(request.body())
         .map_err(|_| Error::new(Kind::InvalidRequest, "The document is not UTF-8 text."))?;

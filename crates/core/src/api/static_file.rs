@@ -14,7 +14,6 @@ use sha2::{Digest, Sha256};
 use super::route::ApiResult;
 use rerouter_base::error::Error;
 
-/// The text in the form that is sent.
 pub struct StaticFile {
     kind: &'static str,
     pub digest: String,
@@ -23,7 +22,6 @@ pub struct StaticFile {
 }
 
 impl StaticFile {
-    /// Makes a file of this media type.
     pub fn new(kind: &'static str, plain: String) -> Self {
         let digest = Sha256::digest(plain.as_bytes());
         let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();

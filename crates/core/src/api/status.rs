@@ -14,7 +14,6 @@ use rerouter_records::status::{
 };
 use rerouter_store as store;
 
-/// `GET /v1/router/status`.
 pub(super) async fn get(call: Call<'_>) -> Result<Answer<GatewayStatus>> {
     let app = call.app;
     let server = app.server.clone();

@@ -128,7 +128,6 @@ pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
     call.commit(&deleted, ()).await
 }
 
-/// Refuses values that no user may have.
 fn check(patch: &UserPatch) -> Result<()> {
     if let Some(password) = patch.password.set() {
         pin::check_new_password("password", password)?;
@@ -136,7 +135,7 @@ fn check(patch: &UserPatch) -> Result<()> {
     patch.name.set().map_or(Ok(()), |name| check_name(name))
 }
 
-/// Hashes a new password. Hashing waits for a turn, so the caller is checked again afterwards.
+/// Hashing waits for a turn, so the caller is checked again afterwards.
 async fn hash(call: Call<'_>, patch: &UserPatch) -> Result<Option<String>> {
     let Some(password) = patch.password.set() else { return Ok(None) };
     let hash = call.app.passwords.hash(Secret::clone(password)).await?;

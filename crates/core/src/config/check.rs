@@ -10,7 +10,6 @@ use super::{
     variables_of,
 };
 
-/// The findings in both documents.
 #[derive(Debug, Default)]
 pub struct CheckReport {
     /// Problems that prevent a start.

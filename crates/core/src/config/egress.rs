@@ -11,19 +11,15 @@ use ureq::unversioned::transport::NextTimeout;
 use super::net::embedded_ipv4;
 use super::{Net, Server};
 
-/// The origin of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EgressPeer {
-    /// A provider of the routing document.
     Provider,
     /// A node, by its registration.
     Node,
 }
 
-/// Why a destination is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EgressRefusal {
-    /// The policy denies it.
     Policy,
     /// The gateway listens there: it would be a loop.
     Ours,
@@ -38,18 +34,15 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// A policy that denies the networks `denied`, and the addresses `ours` on which this process
-    /// listens.
     pub fn new(denied: Vec<Net>, ours: Vec<SocketAddr>) -> Egress {
         Egress { denied, metadata: Net::metadata(), ours }
     }
 
-    /// The policy of a server document. `mock` is the address of the mock provider.
+    /// `mock` is the address of the mock provider.
     pub fn of(server: &Server, mock: Option<SocketAddr>) -> Egress {
         Egress::new(server.egress.deny.clone(), server.own_addresses().chain(mock).collect())
     }
 
-    /// Checks an address that a name was resolved to.
     pub fn check(&self, address: SocketAddr, peer: EgressPeer) -> Result<(), EgressRefusal> {
         let ip = address.ip().to_canonical();
         // The unspecified address means this machine.

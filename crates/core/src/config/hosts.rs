@@ -112,7 +112,6 @@ impl Server {
         listeners.clone().find(exact).or_else(|| listeners.find(wild))
     }
 
-    /// Every address that this process listens on.
     pub fn own_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.listeners.iter().map(|listener| listener.address).chain([self.metrics.address])
     }
@@ -146,7 +145,6 @@ impl Server {
         self.trusted_proxies.is_empty() && public.is_some_and(|public| !local(&public.host))
     }
 
-    /// Whether the `X-Forwarded-For` of this hop is trusted.
     pub fn trusts_proxy(&self, hop: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|net| net.contains(hop))
     }

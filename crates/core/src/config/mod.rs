@@ -61,7 +61,6 @@ pub fn routing_schema() -> String {
     ))
 }
 
-/// The keys of the server document, for its reference.
 pub fn server_keys() -> Vec<KeyEntry> {
     keys::<Server>()
 }
@@ -76,7 +75,6 @@ pub fn routing_keys() -> [(&'static str, Vec<KeyEntry>); 4] {
     ]
 }
 
-/// Looks up a variable of the environment.
 pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
 /// A shared lookup of variables: documents are read again on each reload.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -87,7 +85,6 @@ pub fn load_server(path: Option<&Path>, env: &Env<'_>) -> Result<Server, Vec<Pro
     read_server(&source.file, &source.text, env)
 }
 
-/// The result of reading a document.
 struct DocumentReading<T> {
     /// As much of the document as could be read.
     document: Option<T>,
@@ -100,13 +97,11 @@ impl<T> DocumentReading<T> {
         DocumentReading { document: None, problems, warnings: Vec::new() }
     }
 
-    /// The document if it has no problem.
     fn into_result(self) -> Result<T, Vec<Problem>> {
         self.document.filter(|_| self.problems.is_empty()).ok_or(self.problems)
     }
 }
 
-/// Reads a server document.
 pub fn read_server(file: &str, text: &str, env: &Env<'_>) -> Result<Server, Vec<Problem>> {
     examine_server(&DocumentSource { file: file.to_owned(), text: text.to_owned() }, Some(env))
         .into_result()
@@ -118,8 +113,7 @@ pub fn parses(source: &DocumentSource) -> Result<(), Vec<Problem>> {
     if faults.is_empty() { Ok(()) } else { Err(problems(&source.file, faults)) }
 }
 
-/// Reads a server document. Without an environment, a variable without a default may have any
-/// value.
+/// Without an environment, a variable without a default may have any value.
 fn examine_server(source: &DocumentSource, env: Option<&Env<'_>>) -> DocumentReading<Server> {
     let file = &source.file;
     let parsed = match parse(&source.text) {
@@ -138,7 +132,7 @@ fn examine_server(source: &DocumentSource, env: Option<&Env<'_>>) -> DocumentRea
     DocumentReading { document, problems: problems(file, faults), warnings }
 }
 
-/// Reads a routing document. `mock` is the address of the in-process mock provider, if it runs.
+/// `mock` is the address of the in-process mock provider, if it runs.
 pub fn read_routing(
     file: &str,
     text: &str,
@@ -306,7 +300,7 @@ fn variables_of<'a>(lookup: &'a Lookup<'a>) -> VariableReader<'a> {
     }
 }
 
-/// Whether a routing document may use a variable. The gateway's own credentials are always refused.
+/// The gateway's own credentials are always refused.
 fn allowed(name: &str, server: &Server) -> Result<(), String> {
     let ours =
         matches!(name, "ADMIN_API_KEY" | "AGENT_CLOUD_API_KEY") || name.starts_with("REROUTER_");

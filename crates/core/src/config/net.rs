@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// A network: addresses that share a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net(IpNet);
 
@@ -38,7 +37,6 @@ pub(super) fn embedded_ipv4(address: IpAddr) -> Option<IpAddr> {
 }
 
 impl Net {
-    /// The metadata services of clouds.
     pub fn metadata() -> Vec<Net> {
         METADATA.iter().filter_map(|text| Net::parse(text)).collect()
     }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::problem::Problem;
 use rerouter_document::{Diagnostics, Position, TreeNode, TreeValue, join};
 
-/// The place of each value of a document.
 #[derive(Clone, Default)]
 pub(super) struct Positions {
     file: String,
@@ -23,7 +22,6 @@ impl Positions {
         Positions { file: file.to_owned(), places, unknown }
     }
 
-    /// Whether the document has a value at this path.
     pub(super) fn has(&self, path: &str) -> bool {
         self.places.contains_key(path)
     }
@@ -42,8 +40,7 @@ impl Positions {
         !self.unknown.iter().any(|unknown| unknown.starts_with(section))
     }
 
-    /// A problem with the value at a path. A missing value gets the place of the nearest value
-    /// above it.
+    /// A missing value gets the place of the nearest value above it.
     pub(super) fn problem(&self, path: &str, message: String, hint: &str) -> Problem {
         let mut nearest = path;
         let at = loop {

@@ -134,7 +134,6 @@ impl Server {
             || (store.is_set("url") && written != Some("sqlite"))
     }
 
-    /// Whether people may register themselves as PIN users.
     pub fn registration_is_open(&self) -> bool {
         self.pin.registration.unwrap_or(!self.listens_publicly())
     }

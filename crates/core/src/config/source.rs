@@ -31,7 +31,6 @@ pub fn demo_routing() -> &'static str {
 pub struct DocumentSource {
     /// File name, or a description.
     pub file: String,
-    /// Text of the document.
     pub text: String,
 }
 
@@ -76,7 +75,6 @@ pub fn load_routing(server: &Server) -> Result<DocumentSource, Vec<Problem>> {
     }
 }
 
-/// The name of the demo document.
 pub const DEMO: &str = "built-in demo document";
 
 fn demo_source() -> DocumentSource {

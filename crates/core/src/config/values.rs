@@ -18,7 +18,6 @@ const REDACT_EXPRESSIONS: usize = 32;
 const CREDENTIAL_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"];
 
-/// An address with its port.
 pub(super) fn address() -> impl ValueKind<Value = SocketAddr> {
     let kind = text_as(r"^([0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}$", |field, faults| {
         let found = field.text(faults)?.parse().ok();
@@ -105,7 +104,6 @@ pub(super) fn expressions() -> impl ValueKind<Value = Redactor> {
     mapped(list, Redactor::new)
 }
 
-/// The folder of an object store.
 pub(super) fn objects() -> impl ValueKind<Value = ObjectLocation> {
     text_as("^(s3|gs|az|file)://", |field, faults| {
         let found = ObjectLocation::parse(field.text(faults)?);

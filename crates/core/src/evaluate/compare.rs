@@ -10,8 +10,8 @@ use rerouter_records::replay::{ComparedField, Comparison};
 /// Value of one field in a capture; `None` if unknown, because the body was not kept completely.
 type FieldValue = Option<Value>;
 
-/// Compares two captures. `equal` is null if a value is unknown or redacted: different values may
-/// be equal after redaction.
+/// `equal` is null if a value is unknown or redacted: different values may be equal after
+/// redaction.
 pub fn compare(a: &Capture, b: &Capture) -> Comparison {
     let (left, right) = (fields(a), fields(b));
     let lacks = |capture: &Capture, value: &FieldValue| {

@@ -16,15 +16,12 @@ use super::judge::{Question, target_name};
 /// What a request cost, or would cost, at one target.
 pub(super) type Cost = Result<NanoUsd, Unpriced>;
 
-/// Why a cost is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Unpriced {
-    /// The target whose cost is unknown.
     pub(super) target: String,
     pub(super) lacks: Lack,
 }
 
-/// The cost of a capture on each side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Costs {
     pub(super) before: Cost,

@@ -6,7 +6,6 @@ use super::judge::target_name;
 use rerouter_captures::capture::record::{Attempt, Head};
 use rerouter_routing::{Decision, Inputs, Routing, Target};
 
-/// A recorded decision, with the document that made it, if that is known.
 pub(super) struct DecidedCase<'a> {
     pub(super) head: &'a Head,
     pub(super) inputs: &'a Inputs,
@@ -20,12 +19,10 @@ pub(super) fn first(decision: &Decision) -> String {
 }
 
 impl DecidedCase<'_> {
-    /// The target of the document with this name.
     pub(super) fn target(&self, name: &str) -> Option<Arc<Target>> {
         self.document?.target_for(name)
     }
 
-    /// The target that answered, if any did.
     pub(super) fn served(&self) -> Option<String> {
         let served = self.head.served.as_ref()?;
         Some(target_name(&served.provider, &served.model))

@@ -7,7 +7,6 @@ use rerouter_routing::{
 
 use super::judge::{Judged, target_name};
 
-/// Why a decision changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reason {
     /// `name`, `recipe`, `rule`, `targets`, `eligibility`, `strategy`, `weight`, `price`, `key`,
@@ -23,8 +22,7 @@ fn reason(kind: &'static str, detail: String) -> Reason {
     Reason { kind, detail, when: None }
 }
 
-/// The reasons why `judged` changed. `before` is the document of the earlier decision, if that is
-/// still known.
+/// `before` is the document of the earlier decision, if that is still known.
 pub(super) fn explain(
     judged: &Judged<'_>,
     before: Option<&Routing>,
@@ -129,7 +127,6 @@ fn rules(
     Reason { kind: "rule", detail, when: deciding.map(condition) }
 }
 
-/// Targets whose eligibility changed.
 fn eligibility(was: &[Candidate], is: &[Candidate]) -> Vec<Reason> {
     let word =
         |candidate: &Candidate| candidate.reason.clone().unwrap_or_else(|| "eligible".to_owned());

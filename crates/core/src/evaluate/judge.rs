@@ -12,7 +12,6 @@ use rerouter_routing::{
     decide,
 };
 
-/// Source of the targets' states.
 #[derive(Clone, Debug)]
 pub enum HealthSource {
     /// The states in the capture. A target that the capture does not know counts as healthy and
@@ -24,11 +23,9 @@ pub enum HealthSource {
 
 /// The settings for deciding captures again.
 pub(super) struct Question<'a> {
-    /// The document under evaluation.
     pub(super) candidate: &'a Routing,
     /// The document to compare with; `None`: the recorded decisions.
     pub(super) baseline: Option<&'a Routing>,
-    /// Source of the targets' state.
     pub(super) health: &'a HealthSource,
 }
 
@@ -53,7 +50,6 @@ rerouter_base::words! {
 }
 
 impl Skipped {
-    /// The reason to skip the capture, if there is one.
     pub(super) fn of(head: &Head) -> Option<Skipped> {
         if head.shadow_of.is_some() {
             return Some(Skipped::Shadow);
@@ -76,7 +72,6 @@ impl Skipped {
     }
 }
 
-/// The decisions for one capture before and after.
 pub(super) struct Judged<'h> {
     /// The recorded decision, or the baseline's.
     pub(super) before: Result<Cow<'h, Decision>, RoutingRefusal>,
@@ -90,9 +85,9 @@ pub(super) struct Judged<'h> {
 }
 
 impl Question<'_> {
-    /// Decides a capture again. `recorded` is the document of the recorded decision, if it is still
-    /// known. `text` returns a text of the request, if it was kept. `refused` returns what other
-    /// dialects cannot carry. Both are called only if a signal has to be computed again.
+    /// `recorded` is the document of the recorded decision, if it is still known. `text` returns a
+    /// text of the request, if it was kept. `refused` returns what other dialects cannot carry.
+    /// Both are called only if a signal has to be computed again.
     pub(super) fn judge<'h>(
         &self,
         head: &'h Head,
@@ -198,7 +193,6 @@ impl Judged<'_> {
         self.differs(|of| (of.recipe.clone(), of.rule.clone()))
     }
 
-    /// Whether the plan differs.
     pub(super) fn plan_changed(&self) -> bool {
         self.differs(|of| of.plan.clone())
     }

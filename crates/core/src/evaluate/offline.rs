@@ -11,7 +11,6 @@ use rerouter_captures::capture::record::{Capture, Head};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_routing::{Routing, TextPart, Untranslatable};
 
-/// Decides captures again without a gateway.
 pub struct OfflineEvaluation {
     candidate: Routing,
     baseline: Option<Routing>,
@@ -20,8 +19,7 @@ pub struct OfflineEvaluation {
 }
 
 impl OfflineEvaluation {
-    /// Begins an evaluation. `baseline` is the document to compare with; `None`: the recorded
-    /// decisions.
+    /// `baseline` is the document to compare with; `None`: the recorded decisions.
     pub fn new(
         candidate: Routing,
         baseline: Option<Routing>,
@@ -44,7 +42,6 @@ impl OfflineEvaluation {
         add(report, &question, head, recorded, &body, true);
     }
 
-    /// The report so far.
     pub fn report(&self) -> &EvaluationReport {
         &self.report
     }
@@ -53,8 +50,8 @@ impl OfflineEvaluation {
 /// Reads the body of a captured request, if it was kept.
 type ReadBody<'a> = &'a dyn Fn() -> Option<Bytes>;
 
-/// Decides a capture again and adds it to a report. `recorded` is the document of its decision, if
-/// that is known. `conditions`: whether reasons may quote the conditions of rules.
+/// `recorded` is the document of its decision, if that is known. `conditions`: whether reasons may
+/// quote the conditions of rules.
 pub(super) fn add(
     report: &mut EvaluationReport,
     question: &Question<'_>,

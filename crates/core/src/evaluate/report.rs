@@ -25,10 +25,8 @@ const NONE: &str = "none";
 /// The name for all entries beyond the limit.
 const OTHERS: &str = "others";
 
-/// The report of an evaluation so far.
 #[derive(Debug, Default)]
 pub struct EvaluationReport {
-    /// The plain counts.
     pub counts: EvaluationRecord,
     /// Captures that match the filter but could not be read.
     pub unreadable: u64,
@@ -40,14 +38,12 @@ pub struct EvaluationReport {
     unknown_usage: u64,
     /// The part of `cost` that rests on usage estimated by the gateway.
     estimated: CostSums,
-    /// Cost of the skipped captures.
     skipped_nano: NanoUsd,
     /// Captures with an unknown cost, before or after.
     unpriced: u64,
     unpriced_targets: BTreeMap<Unpriced, u64>,
 }
 
-/// Costs before and after.
 #[derive(Clone, Copy, Debug, Default)]
 struct CostSums {
     before: NanoUsd,
@@ -81,7 +77,6 @@ struct TargetChange {
 }
 
 impl EvaluationReport {
-    /// Counts a skipped capture.
     pub(super) fn skip(&mut self, why: Skipped, head: &Head) {
         if why == Skipped::Limit {
             self.counts.refused_by_limits += 1;
@@ -93,7 +88,7 @@ impl EvaluationReport {
         }
     }
 
-    /// Adds a judged capture. `reasons` is called only if the first target differs.
+    /// `reasons` is called only if the first target differs.
     pub(super) fn add(
         &mut self,
         head: &Head,

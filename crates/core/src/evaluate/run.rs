@@ -36,7 +36,6 @@ const EVALUATE_PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// Most earlier documents that an evaluation keeps in memory, to explain what changed in them.
 const EVALUATE_DOCUMENTS: usize = 16;
 
-/// A document in an evaluation.
 #[derive(Clone)]
 pub enum Document {
     /// The live document at the start of the evaluation.
@@ -45,7 +44,6 @@ pub enum Document {
 }
 
 impl Document {
-    /// The document in its compiled form.
     pub fn routing(&self) -> &Routing {
         match self {
             Document::Live(live) => &live.routing,
@@ -66,13 +64,11 @@ pub(crate) async fn document_of(app: &App, revision: &str) -> Option<Document> {
     read.map(|routing| Document::Given(Arc::new(routing)))
 }
 
-/// An evaluation to run.
 pub struct Evaluation {
     /// The document under evaluation.
     pub candidate: Document,
     /// The document to compare with; `None`: the recorded decisions.
     pub baseline: Option<Document>,
-    /// Source of the targets' state.
     pub health: HealthSource,
     pub filter: CaptureFilter,
     /// Limits on captures, which are read newest first.
@@ -84,7 +80,6 @@ pub struct Evaluation {
     pub conditions: bool,
 }
 
-/// Limits on the captures of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureLimits {
     /// Most captures that are read.
@@ -94,12 +89,11 @@ pub struct CaptureLimits {
 }
 
 impl CaptureLimits {
-    /// The same limit for captures read and for captures decided.
     pub fn new(captures: u64) -> Self {
         CaptureLimits { read: captures, decided: captures }
     }
 
-    /// Size of the next page; `None` if a limit is reached.
+    /// `None` if a limit is reached.
     fn next(self, read: u64, decided: u64) -> Option<usize> {
         let left = self.read.saturating_sub(read);
         let step = usize::try_from(left).unwrap_or(usize::MAX).min(EVALUATE_STEP);
@@ -107,7 +101,6 @@ impl CaptureLimits {
     }
 }
 
-/// Progress of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationProgress {
     pub done: u64,
@@ -118,14 +111,12 @@ pub struct EvaluationProgress {
     pub reached: Timestamp,
 }
 
-/// An event of a running evaluation.
 pub enum EvaluationEvent {
     Progress(EvaluationProgress),
-    /// The end, with the report.
     Done(Box<Result<EvaluationReport>>),
 }
 
-/// Waits for a turn. 429 if none comes in time.
+/// 429 if none comes in time.
 pub async fn turn(turns: &Turns, caller: &str) -> Result<WorkTurn> {
     turns.take(caller).await.ok_or_else(|| {
         let why = "Too many evaluations are running; none ended in time.";
@@ -133,8 +124,8 @@ pub async fn turn(turns: &Turns, caller: &str) -> Result<WorkTurn> {
     })
 }
 
-/// Starts an evaluation. It ends with the last capture, or soon after the receiver is dropped. 503
-/// while the index of captures is incomplete.
+/// It ends with the last capture, or soon after the receiver is dropped. 503 while the index of
+/// captures is incomplete.
 pub fn begin(
     app: &App,
     turn: WorkTurn,
@@ -160,7 +151,6 @@ pub fn begin(
     Ok(events)
 }
 
-/// Waits for the report of an evaluation.
 pub async fn finish(mut events: mpsc::Receiver<EvaluationEvent>) -> Result<EvaluationReport> {
     while let Some(event) = events.recv().await {
         if let EvaluationEvent::Done(report) = event {

@@ -211,7 +211,6 @@ impl DecidedCase<'_> {
     }
 }
 
-/// Describes one attempt in a sentence.
 fn said(attempt: &Attempt) -> String {
     let words = match attempt.error.as_deref() {
         None => "Answered",

@@ -96,11 +96,9 @@ async fn make_live(
     Ok(refused.chain(unconfirmed).collect())
 }
 
-/// A document that became live.
 #[derive(Debug)]
 pub struct Applied {
     pub revision: String,
-    /// The revision that was live before.
     pub previous: String,
     /// Probable mistakes, and names that no longer exist.
     pub warnings: Vec<String>,
@@ -109,7 +107,6 @@ pub struct Applied {
 /// The reason why a document did not become live. Nothing has changed.
 #[derive(Debug)]
 pub enum ReloadRefusal {
-    /// The document is invalid.
     Problems(Vec<Problem>),
     /// The caller expected another revision to be live.
     Stale {
@@ -132,7 +129,6 @@ impl ReloadRefusal {
     }
 }
 
-/// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentOrigin {
     /// A request: the document may hold credentials only as `${…}`.
@@ -141,7 +137,6 @@ pub enum DocumentOrigin {
     Store,
 }
 
-/// What must be live before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition<'a> {
     Any,
@@ -150,7 +145,6 @@ pub enum Precondition<'a> {
     RevisionAndFile(&'a str),
 }
 
-/// The author of a change.
 #[derive(Clone, Copy)]
 pub struct ChangeAuthor<'a> {
     /// The caller, who is checked again after a wait because the caller's rights may have changed.
@@ -224,7 +218,7 @@ pub async fn apply(
     Ok(Applied { revision, previous: live, warnings })
 }
 
-/// Makes a checked and stored document live. Logs and counts the names that no longer exist.
+/// Logs and counts the names that no longer exist.
 fn swap(app: &App, routing: Routing) {
     let gone = removed_names(&app.live().routing, &routing);
     app.replace(routing);

@@ -17,7 +17,6 @@ pub const WATCH_EQUAL_READS: u32 = 5;
 /// Time between the two reads of the file after SIGHUP.
 const SIGHUP_REREAD: Duration = Duration::from_millis(250);
 
-/// Watches the file of the routing document.
 pub struct Watcher {
     app: Arc<App>,
     file: Option<PathBuf>,
@@ -35,7 +34,6 @@ struct FileStamp {
     inode: u64,
 }
 
-/// The file as a check found it.
 #[derive(Clone, PartialEq, Eq)]
 struct FileState {
     stamp: Option<FileStamp>,
@@ -48,17 +46,13 @@ struct PendingChange {
     checks: u32,
 }
 
-/// The outcome of applying a state of the file.
 enum WatchOutcome {
     /// A new revision is live.
     Live(String),
-    /// The document is already live.
     Unchanged,
-    /// The file is still being written.
     BeingWritten,
 }
 
-/// The reason why a state of the file was refused.
 struct WatchRefusal {
     problems: Vec<String>,
     /// The reason is not in the document, so the state is tried again.
@@ -66,7 +60,6 @@ struct WatchRefusal {
 }
 
 impl Watcher {
-    /// Watches the file of the routing document, if it has one.
     pub fn new(app: Arc<App>) -> Self {
         let file = config::routing_path(&app.server);
         Watcher { app, file, settled: None, pending: None }
@@ -194,7 +187,7 @@ impl Watcher {
     }
 }
 
-/// Reads the file; `None` if it changes during the read.
+/// `None` if it changes during the read.
 fn read_state(file: &Path) -> Option<FileState> {
     let found = FileState { stamp: stamp(file), source: config::load(file) };
     (stamp(file) == found.stamp).then_some(found)

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use rerouter_dialect::usage::Usage;
 
-/// A chat completion by the mock provider.
 pub(super) struct MockAnswer<'a> {
     pub(super) model: &'a str,
     /// A hash of the request: equal requests get the same id.
@@ -18,7 +17,6 @@ pub(super) struct MockAnswer<'a> {
 pub(super) const UNTIL_FIRST_WORD: usize = 2;
 
 impl MockAnswer<'_> {
-    /// The whole completion as one document.
     pub(super) fn whole(&self) -> Value {
         let message = json!({ "role": "assistant", "content": self.content });
         json!({
@@ -29,7 +27,6 @@ impl MockAnswer<'_> {
         })
     }
 
-    /// The completion as the events of a stream.
     pub(super) fn events(&self) -> Vec<String> {
         let event = |choices: Value, usage: Option<Value>| {
             let mut chunk = json!({

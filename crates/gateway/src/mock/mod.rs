@@ -48,7 +48,6 @@ const EVENTS: &str = "text/event-stream";
 type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
 type MockResponse = Response<StreamBody<Frames>>;
 
-/// The mock provider, bound but not yet serving.
 #[derive(Debug)]
 pub struct Mock;
 
@@ -172,7 +171,6 @@ async fn say(request: Request<Incoming>) -> Result<MockResponse, Error> {
     Ok(respond(StatusCode::OK, content_type, parts))
 }
 
-/// The answer to this request.
 fn answer_to<'a>(body: &Bytes, asked: &'a ModelRequest) -> MockAnswer<'a> {
     let content = match &*asked.model {
         "echo" => request::last_user_text(body, asked),

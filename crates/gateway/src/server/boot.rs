@@ -65,8 +65,7 @@ impl Default for Environment {
     }
 }
 
-/// Prepares a gateway. `upgrades`: the new gateway takes over from the one that uses the data
-/// directory.
+/// `upgrades`: the new gateway takes over from the one that uses the data directory.
 pub(super) async fn prepare(
     mut server: Server,
     environment: Environment,
@@ -169,7 +168,6 @@ async fn open_store(
     Ok((store, keys))
 }
 
-/// The settings with which this gateway joins the others on its store, and its identity for them.
 fn joining(server: &Server, store: &Store, metrics: &Metrics, clock: Clock) -> Joining {
     let StoreSettings { url, direct_url, lease, on_lease_lost } = &server.store;
     let url = match url {

@@ -13,7 +13,6 @@ use rerouter_core::app::App;
 /// How long the first-admin link of a start is valid.
 const FIRST_ADMIN_LINK: Duration = Duration::from_secs(3600);
 
-/// The address of the console, if it is served.
 pub(super) fn console(app: &App) -> Option<String> {
     let has_pin =
         |listener: &rerouter_core::config::Listener| listener.interfaces.contains(&Interface::Pin);

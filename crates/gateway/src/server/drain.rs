@@ -110,9 +110,7 @@ impl CaughtSignals {
 
 /// Begins a drain on SIGTERM, SIGINT, or when another process has taken over.
 pub(super) struct StopSignals {
-    /// Signals since the start of the process.
     pub(super) caught: Mutex<Option<CaughtSignals>>,
-    /// Notified when another process has taken over.
     pub(super) handed_over: Arc<Notify>,
 }
 

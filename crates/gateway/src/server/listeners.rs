@@ -40,7 +40,6 @@ impl ListeningSocket {
     }
 }
 
-/// The listening sockets of a process.
 pub(super) struct Sockets(Vec<ListeningSocket>);
 
 impl Sockets {
@@ -124,7 +123,6 @@ fn fill(
     Ok(sockets)
 }
 
-/// Binds another socket to an address of this process.
 fn bind_beside(address: SocketAddr) -> rustix::io::Result<TcpListener> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -134,7 +132,6 @@ fn bind_beside(address: SocketAddr) -> rustix::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A Pingora service with the sockets that it listens on.
 pub(super) struct ListeningService<A> {
     service: Service<A>,
     sockets: Vec<ListeningSocket>,

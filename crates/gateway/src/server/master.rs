@@ -26,7 +26,6 @@ const FILE: &str = "master.key";
 /// The file of the previous master key, for starts without the variable.
 const FILE_OLD: &str = "master.key.old";
 
-/// The master keys of a start, and the folder of their files.
 pub(super) struct MasterKeys {
     pub(super) dir: PathBuf,
     /// From the environment; empty counts as unset.
@@ -37,7 +36,6 @@ pub(super) struct MasterKeys {
     pub(super) now: Timestamp,
 }
 
-/// A store that the given master keys open.
 #[derive(Debug)]
 pub(super) struct Unlocked {
     pub(super) keys: Keyring,
@@ -121,7 +119,6 @@ impl MasterKeys {
         }
     }
 
-    /// The error of a start whose master key does not open the store, without a previous one.
     fn no_key_opens(&self, given: bool, row: &WrappedRootKey) -> BootError {
         let file = self.dir.join(FILE);
         let name = file.display();
@@ -159,7 +156,6 @@ impl MasterKeys {
         Ok(WrappedRootKey { generation, wrapped })
     }
 
-    /// The audit row of a changed master key.
     fn changed(&self, generation: u32) -> Event {
         let operator = Actor { kind: "operator".into(), id: "operator".into() };
         Event::new(
@@ -193,7 +189,6 @@ impl MasterKeys {
         self.old.as_ref().is_some_and(|old| !old.is_empty())
     }
 
-    /// Logs which of the given keys this start did not need.
     fn log_unneeded(&self, master: &SecretBytes) {
         let (file, old) = (self.dir.join(FILE), self.dir.join(FILE_OLD));
         let same = |other: &SecretBytes| constant_time_eq(other.expose(), master.expose());

@@ -21,8 +21,7 @@ const TOO_OPEN: u32 = 0o002;
 /// Mode bits that cause a warning, because others can read the key.
 const READABLE: u32 = 0o004;
 
-/// Reads the key in a file; `None` if there is no file. The error tells what is wrong and how to
-/// mend it.
+/// `None` if there is no file. The error tells what is wrong and how to mend it.
 pub(super) fn read(path: &Path) -> Result<Option<SecretBytes>, String> {
     let name = path.display();
     let there = match std::fs::symlink_metadata(path) {

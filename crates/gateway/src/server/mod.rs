@@ -130,7 +130,6 @@ impl Gateway {
         self.add_with(server, sockets)
     }
 
-    /// Opens the sockets of all listeners: inherited ones, and new ones.
     fn sockets(&self, inherited: Vec<(SocketAddr, TcpListener)>) -> Result<Sockets, BootError> {
         let server = &self.app.server;
         let each = acceptors(server);
@@ -138,7 +137,6 @@ impl Gateway {
         Sockets::open(listeners.chain([(server.metrics.address, 1)]), inherited)
     }
 
-    /// Adds the services of this gateway, which listens on these sockets, to a server.
     fn add_with(self, server: &mut Server, mut sockets: Sockets) -> Result<(), BootError> {
         let hooks = crate::ProxyHooks::new(self.app.clone());
         let background = crate::BackgroundWork::of(&hooks);
@@ -153,8 +151,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Adds the listeners of the server document. Returns the certificates that have to be
-    /// reloaded.
+    /// Returns the certificates that have to be reloaded.
     fn add_listeners(
         &self,
         server: &mut Server,
@@ -233,7 +230,7 @@ fn acceptors(server: &config::Server) -> usize {
 
 /// Runs the gateway until it is told to stop; this is all of `rerouter serve`. `next` is the
 /// program that SIGQUIT starts, with its arguments. `caught` has the signals since the start of the
-/// process. If `NOTIFY_SOCKET` is set, systemd is notified.
+/// process. If `notifies_systemd`, systemd is notified.
 pub fn run(
     mut gateway: Gateway,
     next: (PathBuf, Vec<OsString>),

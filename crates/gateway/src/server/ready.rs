@@ -13,7 +13,6 @@ use rerouter_base::secret::Purpose;
 use rerouter_core::config::{Problem, Server};
 use rerouter_store::{self as store, DataDir, Opening, StoreError, StoreUrl};
 
-/// Hint for a store that does not open.
 const MASTER_KEY_HINT: &str = "use the master key that the store was last started with";
 
 /// The result of the checks for a start on this machine.

@@ -35,7 +35,6 @@ const SHARE_RETRY: Duration = Duration::from_secs(20);
 /// Time between two reads of what nodes reported to other gateways.
 const NODE_REPORTS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The parts that only the services need, besides the state.
 pub(super) struct ServiceParts {
     pub(super) writer: CaptureWriter,
     pub(super) mock: TcpListener,
@@ -43,7 +42,7 @@ pub(super) struct ServiceParts {
     pub(super) identities: Vec<TlsIdentity>,
 }
 
-/// Adds all services. Services that ignore the shutdown keep running while requests are drained.
+/// Services that ignore the shutdown keep running while requests are drained.
 pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
     let ServiceParts { writer, mock, background, identities } = parts;
     let archive = app.archive.clone();
@@ -79,7 +78,6 @@ pub(super) fn add(server: &mut Server, app: &Arc<App>, parts: ServiceParts) {
     );
 }
 
-/// Adds the service that hands over to another process.
 pub(super) fn add_upgrade(server: &mut Server, offering: Offering) {
     add_task(server, "upgrade", |shutdown| upgrade::run(offering, shutdown));
 }
@@ -116,7 +114,6 @@ fn with<F>(
     move |shutdown| run(app, shutdown)
 }
 
-/// Runs `work` until it ends or the shutdown begins.
 async fn until(mut shutdown: ShutdownWatch, work: impl Future<Output = ()>) {
     tokio::select! {
         _ = shutdown.changed() => {}
@@ -124,8 +121,7 @@ async fn until(mut shutdown: ShutdownWatch, work: impl Future<Output = ()>) {
     }
 }
 
-/// Runs one round of a service. A panic ends the round but not the service; then the result is
-/// `None`.
+/// A panic ends the round but not the service; then the result is `None`.
 async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
     let done = AssertUnwindSafe(work).catch_unwind().await;
     if done.is_err() {
@@ -164,7 +160,7 @@ async fn write_usage(app: Arc<App>) {
     }
 }
 
-/// Whether a round failed. Logs the first error of several.
+/// Logs the first error of several.
 fn is_failing(round: Option<Result<(), StoreError>>, before: bool, what: &str) -> bool {
     if let Some(Err(error)) = round.as_ref().filter(|_| !before) {
         warn!("{what} could not be stored, retrying: {error}");
@@ -203,7 +199,8 @@ async fn watch_files(app: Arc<App>, identities: Vec<TlsIdentity>, mut shutdown: 
     }
 }
 
-/// Removes what has expired: sessions, counters, audit rows, remembered answers.
+/// Removes what has expired: sessions, counters, audit rows, old usage. Also exchanges the last
+/// uses of keys with the store.
 async fn sweep(app: Arc<App>, mut shutdown: ShutdownWatch) {
     let mut tick = tokio::time::interval(SWEEP_INTERVAL);
     loop {
@@ -249,7 +246,6 @@ async fn learn_of_nodes(app: Arc<App>) {
     }
 }
 
-/// Deletes audit rows beyond their retention.
 async fn sweep_audit(app: &App) {
     let kept = &app.server.audit.retention;
     let before = app.clock.now().checked_sub(kept.age).unwrap_or(Timestamp::MIN);
@@ -283,7 +279,6 @@ async fn share_captures(app: Arc<App>) {
     }
 }
 
-/// Deletes captures beyond their retention.
 async fn remove_expired_captures(app: Arc<App>) {
     let mut tick = tokio::time::interval(SWEEP_INTERVAL);
     loop {

@@ -11,7 +11,7 @@ use sd_notify::NotifyState;
 
 use rerouter_core::app::App;
 
-/// The service that notifies systemd. It starts after the listeners are bound.
+/// It starts after the listeners are bound.
 pub(super) struct SystemdService(pub(super) Arc<App>);
 
 #[async_trait]

@@ -18,7 +18,6 @@ use rustls::sign::CertifiedKey;
 use rerouter_base::metrics::Metrics;
 use rerouter_core::config::TlsFiles;
 
-/// The certificate and key of a listener.
 pub(super) struct TlsIdentity {
     listener: SocketAddr,
     files: TlsFiles,
@@ -30,7 +29,6 @@ pub(super) struct TlsIdentity {
 /// Modification times of both files.
 type Stamps = [Option<SystemTime>; 2];
 
-/// The pair of certificate and key that is in use.
 struct CurrentPair(ArcSwap<CertifiedKey>);
 
 impl fmt::Debug for CurrentPair {
@@ -45,7 +43,6 @@ impl ResolvesServerCert for CurrentPair {
     }
 }
 
-/// An invalid file.
 pub(super) struct TlsFilesError {
     /// The setting that names the file.
     pub(super) setting: &'static str,
@@ -53,13 +50,12 @@ pub(super) struct TlsFilesError {
     pub(super) why: String,
 }
 
-/// Checks that a listener can use these files.
 pub(super) fn check(files: &TlsFiles) -> Result<(), TlsFilesError> {
     read(files).map(drop)
 }
 
 impl TlsIdentity {
-    /// Reads certificate and key. Errors never quote the key.
+    /// Errors never quote the key.
     pub(super) fn load(
         listener: SocketAddr,
         files: &TlsFiles,
@@ -92,7 +88,6 @@ impl TlsIdentity {
         Ok(settings.build())
     }
 
-    /// Reloads the pair if a file has changed since the last call.
     pub(super) fn reload_if_changed(&self) {
         let now = stamps(&self.files);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +136,6 @@ fn read(files: &TlsFiles) -> Result<CertifiedKey, TlsFilesError> {
     Ok(pair)
 }
 
-/// Describes what is wrong with a PEM file.
 fn describe(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),

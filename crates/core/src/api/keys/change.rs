@@ -9,7 +9,7 @@ use rerouter_access::auth::{CAPTURE_LABEL, CaptureLevel};
 use rerouter_base::error::{Error, Result};
 use rerouter_records::Time;
 
-/// Checks labels. Any pairs are allowed, except that the capture label has fixed values.
+/// Any pairs are allowed, except that the capture label has fixed values.
 pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     check_pairs("labels", labels)?;
     if labels.get(CAPTURE_LABEL).is_some_and(|word| CaptureLevel::parse(word).is_none()) {

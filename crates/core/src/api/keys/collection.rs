@@ -8,7 +8,6 @@ use rerouter_base::error::{Error, Result};
 use rerouter_base::id::{KeyId, UserId};
 use rerouter_base::interface::{Interface, Surface};
 
-/// The keys of one interface.
 pub(super) struct KeyCollection {
     pub(super) interface: Interface,
     pub(super) path: &'static str,

@@ -151,7 +151,6 @@ async fn make(
     Ok((made, committed))
 }
 
-/// Limits the depth of descent: a request counts against the limits of every ancestor of its key.
 fn check_descent(app: &App, who: &Principal) -> Result<()> {
     let deep = who.key().is_some_and(|key| app.auth.ancestors(key).len() + 1 >= KEY_DESCENT);
     if deep {

@@ -58,7 +58,6 @@ fn still_acting(app: &App, who: &Principal) -> bool {
     })
 }
 
-/// The values that a patch asks for.
 struct Wanted {
     metadata: Option<BTreeMap<String, String>>,
     labels: Option<BTreeMap<String, String>>,
@@ -106,7 +105,6 @@ fn merged(
     Ok(Some(pairs))
 }
 
-/// A patch in progress: the key, and the caller who changes it.
 struct PatchedKey<'a> {
     app: &'a App,
     who: &'a Principal,
@@ -157,7 +155,6 @@ impl PatchedKey<'_> {
         Ok((change, Seen { generation: row.generation, by: acting(self.who), maker }))
     }
 
-    /// Refuses fields that the caller may not change.
     fn may_change(&self, touched: &[&'static str]) -> Result<()> {
         let row = self.row();
         if is_open(self.who) && !row.made_open {

@@ -16,7 +16,6 @@ use rerouter_records::key::{KeyQuery, KeyRecord};
 use rerouter_records::page::Page;
 use rerouter_store::KeyState;
 
-/// Whether the list includes this key.
 fn keeps(query: &KeyQuery, app: &App, key: &Key, now: Timestamp) -> bool {
     let row = key.row();
     let of_status = match query.status {

@@ -13,7 +13,6 @@ pub(super) fn with_secret(record: KeyRecord, secret: &Secret) -> KeyWithSecret {
     KeyWithSecret { record, key: ShownSecret(secret.clone()) }
 }
 
-/// The record of a key in the tables.
 pub(super) fn shown(key: &Key, now: Timestamp) -> KeyRecord {
     record(key.row(), key.state(now), key.last_used(), now)
 }

@@ -8,7 +8,6 @@ pub(super) fn read() -> Value {
     serde_json::from_str(include_str!("../examples.json")).unwrap_or_default()
 }
 
-/// Adds the example of an operation to its description.
 pub(super) fn add(examples: &Value, id: &str, described: &mut Value) {
     let Some(example) = examples.get(id) else { return };
     let status = example.get("status").and_then(Value::as_u64).unwrap_or_default();

@@ -52,7 +52,6 @@ pub(super) fn limit_headers() -> Map<String, Value> {
     LIMITS.iter().map(referred).collect()
 }
 
-/// Request headers that an operation reads.
 pub(super) fn of_requests(operation: &Operation) -> Vec<Value> {
     let mut found = Vec::new();
     let mut header = |name: &str, says: &str, schema: Value| {

@@ -13,7 +13,6 @@ use crate::api::route::{MERGE_PATCH, Route};
 use rerouter_base::interface::Surface;
 use rerouter_records::schema::{self, Components};
 
-/// The document of these operations.
 pub(super) fn document(operations: &[&[Operation]]) -> Value {
     let (mut paths, mut components) = (Map::new(), Components::default());
     let examples = examples::read();
@@ -137,7 +136,6 @@ fn parameters(operation: &Operation) -> Vec<Value> {
     of_path.chain(of_query).chain(headers::of_requests(operation)).collect()
 }
 
-/// The parameters of a query with this schema.
 fn derived_parameters(schema: &Value) -> Vec<Value> {
     let members = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let parameter = |(name, of): (&String, &Value)| {

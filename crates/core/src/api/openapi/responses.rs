@@ -159,7 +159,6 @@ fn reason(status: u16) -> &'static str {
         .unwrap_or("Answer")
 }
 
-/// The media type of a JSON body.
 fn json_of(schema: Value) -> Value {
     json!({ "application/json": { "schema": schema } })
 }

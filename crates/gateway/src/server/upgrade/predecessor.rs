@@ -28,7 +28,6 @@ use rerouter_base::atomic_file::allow_absent;
 use rerouter_base::blocking::blocking;
 use rerouter_core::app::App;
 
-/// What a running gateway needs for an upgrade.
 pub(in crate::server) struct Offering {
     pub(in crate::server) app: Arc<App>,
     pub(in crate::server) sockets: Vec<(SocketAddr, TcpListener)>,
@@ -40,7 +39,6 @@ pub(in crate::server) struct Offering {
     pub(in crate::server) before: Option<Takeover>,
     /// The program of the next process and its arguments, for SIGQUIT.
     pub(in crate::server) next: (PathBuf, Vec<OsString>),
-    /// Notified when another process has taken over.
     pub(in crate::server) handed_over: Arc<Notify>,
 }
 
@@ -196,7 +194,6 @@ async fn send(offering: &Offering, mut stream: UnixStream) -> io::Result<UnixStr
     Ok(stream)
 }
 
-/// Waits until the new process sends the line `wanted`.
 async fn receive(
     stream: UnixStream,
     wanted: &'static str,
@@ -226,7 +223,6 @@ async fn prepare(app: &App, before: Option<u32>) -> Result<(), String> {
     Ok(())
 }
 
-/// Lets the new process serve from here on.
 fn hand_over(app: &App, stream: UnixStream, process: Option<i32>) -> io::Result<UnixStream> {
     // Done before the new process serves: credentials are checked against the store from its first
     // change on.

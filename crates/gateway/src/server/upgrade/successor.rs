@@ -15,10 +15,8 @@ use rerouter_base::blocking::blocking;
 use rerouter_core::app::App;
 use rerouter_store::DataDir;
 
-/// What a new process got from the running gateway.
 pub(in crate::server) struct Takeover {
     stream: std::os::unix::net::UnixStream,
-    /// The id of the running process.
     pub(super) process: u32,
     pub(in crate::server) sockets: Vec<(SocketAddr, TcpListener)>,
 }
@@ -90,7 +88,6 @@ impl Takeover {
         Ok(())
     }
 
-    /// Resolves when the process before this one has ended.
     pub(super) async fn ended(self) {
         let ended = async {
             self.stream.set_nonblocking(true)?;

@@ -34,7 +34,6 @@ pub(super) fn why(error: io::Error, patience: Duration) -> io::Error {
     }
 }
 
-/// Sends a line, with descriptors.
 pub(super) fn send(
     mut stream: &UnixStream,
     line: &str,
