@@ -42,7 +42,6 @@ pub(super) struct ApiClient {
     called: CalledInterface,
 }
 
-/// One call of the API.
 pub(super) struct ApiCall<'a> {
     pub(super) method: &'static str,
     pub(super) path: &'a str,
@@ -104,7 +103,7 @@ impl ApiClient {
         ApiClient::to(options, CalledInterface::PinOrRouter, env)
     }
 
-    /// A client of an interface; AGENT may be open and take no key.
+    /// AGENT may be open and take no key.
     pub(super) fn to(
         options: &ApiClientOptions,
         called: CalledInterface,
@@ -140,17 +139,15 @@ impl ApiClient {
         Ok(ApiClient { agent: Agent::new_with_config(config), base, key, called })
     }
 
-    /// `GET`. Any status is an answer.
+    /// Any status is an answer.
     pub(super) fn get(&self, path: &str, query: &[(&str, String)]) -> Result<ApiResponse> {
         self.any(&ApiCall { query, ..ApiCall::new("GET", path) })
     }
 
-    /// The record at a path.
     pub(super) fn record(&self, path: &str) -> Result<Value> {
         self.get(path, &[])?.ok()?.json()
     }
 
-    /// A call with a JSON body. Returns the record of the answer.
     pub(super) fn change<T: DeserializeOwned>(
         &self,
         method: &'static str,
@@ -283,7 +280,6 @@ const TLS_FAILURES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Why a server could not be reached.
 pub(super) fn cause(error: &ureq::Error) -> String {
     let text = error.to_string();
     let known = TLS_FAILURES.iter().find(|(word, _)| text.contains(word));
@@ -297,7 +293,6 @@ pub(super) fn ask_once(url: &str, wait: Duration) -> Option<String> {
     answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64).read_to_string().ok()
 }
 
-/// The answer of a server to [`probe`].
 pub(super) struct ProbeAnswer {
     pub(super) status: u16,
     /// Its header `Date`.

@@ -42,7 +42,6 @@ pub(super) enum CalledInterface {
     Agent,
 }
 
-/// A gateway, and the credential for it.
 pub(super) struct ApiDestination {
     pub(super) url: String,
     /// AGENT may be open.

@@ -2,7 +2,6 @@
 
 use rerouter_core::config::Problem;
 
-/// What a command returns.
 pub(super) type Result<T, E = CommandFailure> = std::result::Result<T, E>;
 
 /// Why a command failed; each reason has its exit code.
@@ -10,7 +9,8 @@ pub(super) type Result<T, E = CommandFailure> = std::result::Result<T, E>;
 pub(super) enum CommandFailure {
     /// 0: the reader of standard output has read enough.
     PipeClosed,
-    /// 1: `evaluate` broke a bound, and the verdicts tell which one.
+    /// 1: `evaluate` broke a bound, `config diff` found a difference, or a check of `doctor`
+    /// failed. The output tells which.
     BoundBroken,
     /// 1: a failure on this machine.
     Failed(String),

@@ -100,7 +100,6 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// These pairs, if there are any.
 pub(super) fn pairs(given: Vec<(String, String)>) -> Option<BTreeMap<String, String>> {
     (!given.is_empty()).then(|| given.into_iter().collect())
 }
@@ -119,7 +118,7 @@ pub(super) fn body(patch: Option<Map<String, Value>>, members: Value) -> Map<Str
     body
 }
 
-/// Passes the body of a patch on. Fails with a usage error if it is empty.
+/// Fails with a usage error if it is empty.
 pub(super) fn some_change(body: Map<String, Value>) -> Result<Map<String, Value>> {
     match body.is_empty() {
         true => Err(CommandFailure::Usage("nothing to change: see --help".to_owned())),

@@ -96,7 +96,6 @@ fn answer<T>(
     ask()
 }
 
-/// Parses an argument with an address and a port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let told = || format!("`{text}` is not an address and a port such as 127.0.0.1:8080");
     text.parse().map_err(|_| told())
@@ -132,7 +131,6 @@ fn choose(
     }
 }
 
-/// The text about what to do next.
 fn next(
     [server, routing]: &[PathBuf; 2],
     address: SocketAddr,

@@ -178,7 +178,6 @@ pub(super) fn router_id(client: &ApiClient, given: &str) -> Result<String> {
     NAME.id(client, KeyInterface::Router.path(), given)
 }
 
-/// The scopes of all interfaces.
 fn scopes() -> PossibleValuesParser {
     let own = AGENT_SCOPES.iter().filter(|scope| !SESSION_SCOPES.contains(scope));
     let all = SESSION_SCOPES.iter().chain(&RESERVED_SCOPES).chain(&PIN_SCOPES).chain(own);

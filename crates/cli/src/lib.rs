@@ -158,7 +158,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The exit code of a command. Prints why it failed.
+/// Prints why it failed.
 fn ended(result: Result<()>) -> ExitCode {
     let (code, why) = match result {
         Ok(()) | Err(CommandFailure::PipeClosed) => return ExitCode::SUCCESS,

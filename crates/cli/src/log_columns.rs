@@ -96,7 +96,6 @@ impl LogColumns {
         no_room(&self.left_out)
     }
 
-    /// The line of a capture.
     pub(super) fn line(&self, summary: &Value) -> String {
         self.join(|column| clean(&(column.value)(summary).replace(['\n', '\t'], " ")))
     }

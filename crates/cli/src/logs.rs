@@ -48,7 +48,7 @@ struct Tail<'a> {
     client: &'a ApiClient,
     query: Vec<(&'static str, String)>,
     seen: HashSet<String>,
-    /// The ids in the order in which their requests ended, so that the oldest can be forgotten.
+    /// The ids in the order in which they were noted, so that the oldest can be forgotten.
     order: VecDeque<String>,
 }
 

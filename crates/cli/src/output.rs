@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use super::failure::{CommandFailure, Result};
 use rerouter_base::atomic_file::Replacement;
 
-/// Prints to standard output.
 pub(super) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -18,7 +17,6 @@ pub(super) fn print(text: &str) -> Result<()> {
     })
 }
 
-/// Prints to standard error.
 pub(super) fn print_error(text: &str) {
     // There is nowhere left to report a closed standard error.
     let _ = io::stderr().write_all(text.as_bytes());

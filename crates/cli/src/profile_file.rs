@@ -21,14 +21,12 @@ pub(super) struct Profiles {
     pub(super) profiles: BTreeMap<String, Profile>,
 }
 
-/// One gateway.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Profile {
     pub(super) url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
-    /// The key for the AGENT interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) agent_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +78,6 @@ fn make_directory(file: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(atomic_file::directory(file))
 }
 
-/// Path of the file.
 pub(super) fn path(env: &Env<'_>) -> Option<PathBuf> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;

@@ -85,7 +85,6 @@ pub(super) fn named(given: &str, id: &str) -> String {
     if given == id { id.to_owned() } else { format!("{given} ({id})") }
 }
 
-/// The layout of a list of records as a table.
 pub(super) struct RecordTable {
     /// The kind of records, in the plural.
     pub(super) what: &'static str,

@@ -117,7 +117,7 @@ fn meaning(arg: &Arg) -> String {
     text
 }
 
-/// A row of a table. Each cell has one line.
+/// Each cell has one line.
 fn row(name: &str, text: &str, out: &mut String) {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
     // clap drops the full stop at the end of a help text.

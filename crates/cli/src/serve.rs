@@ -1,5 +1,4 @@
-//! `rerouter serve`. Without a routing document it serves the providers that
-//! it finds.
+//! `rerouter serve`. Without a routing document it serves the providers that it finds.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

@@ -14,7 +14,6 @@ pub(super) fn width() -> Option<u16> {
     (size.ws_col > 0).then_some(size.ws_col)
 }
 
-/// A style of text on standard output.
 #[derive(Clone, Copy)]
 pub(super) enum TextStyle {
     Title,

@@ -9,12 +9,12 @@ use super::failure::{CommandFailure, Result};
 use super::records::text;
 use rerouter_base::clock::rfc3339;
 
-/// A time in the past.
+/// `text` is an RFC 3339 time, or an age that is counted back from `now`.
 pub(super) fn past(option: &str, text: &str, now: Timestamp) -> Result<String> {
     parse(option, text, "an age", |distance| now.checked_sub(distance).ok()).map(rfc3339)
 }
 
-/// A time in the future.
+/// `text` is an RFC 3339 time, or a distance from `now`.
 pub(super) fn future(option: &str, text: &str, now: Timestamp) -> Result<Timestamp> {
     parse(option, text, "a time from now", |distance| now.checked_add(distance).ok())
 }

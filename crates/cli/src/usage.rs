@@ -187,7 +187,6 @@ fn count_of(row: &Value, name: &str) -> u64 {
     row.get(name).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// A column to sum by.
 fn column(text: &str) -> Result<String, String> {
     const COLUMNS: [&str; 7] = ["key", "user", "model", "alias", "recipe", "rule", "day"];
     let is_label = text.strip_prefix("label:").is_some_and(|name| !name.is_empty());

@@ -39,7 +39,6 @@ const FILES: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-/// A file and its URL.
 struct Asset {
     name: &'static str,
     href: String,
@@ -58,12 +57,10 @@ fn asset(name: &'static str, kind: &'static str, parts: &[&str]) -> Asset {
     Asset { name, href: format!("/console/assets/{}/{name}", file.digest), file }
 }
 
-/// The URL of a file.
 pub(super) fn href(name: &str) -> &'static str {
     assets().iter().find(|asset| asset.name == name).map_or("", |asset| &asset.href)
 }
 
-/// The answer to a request for a file.
 pub(super) fn answer(request: &ApiRequest, digest: &str, name: &str) -> ApiResult {
     let asset = assets().iter().find(|asset| asset.name == name);
     let asset = asset.ok_or_else(|| Error::not_found("file"))?;

@@ -127,7 +127,6 @@ fn who((kind, id): (&str, &str), name: &str, page: Option<String>, filter: &str)
     }
 }
 
-/// The path of the page of an object in the audit.
 fn page_of(kind: &str, id: &str) -> Option<String> {
     let folder = match kind {
         "user" if id != "unknown" => "users",

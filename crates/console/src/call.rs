@@ -27,7 +27,6 @@ use rerouter_core::app::App;
 use rerouter_records::error::ManagementError;
 use rerouter_records::page::Page;
 
-/// A request for a page, and who sends it.
 #[derive(Clone, Copy)]
 pub(super) struct PageCall<'a> {
     pub(super) app: &'a App,
@@ -105,7 +104,6 @@ impl PageCall<'_> {
         }
     }
 
-    /// A call of the API that reports progress.
     pub(super) async fn progress(&self, mut request: ApiRequest) -> Result<ProgressStream> {
         let (route, who) = self.admit(&mut request)?;
         match route.responder {
@@ -155,7 +153,6 @@ impl PageCall<'_> {
         self.app.server.serves(self.client().listener, interface, path)
     }
 
-    /// Where the request comes from.
     pub(super) fn client(&self) -> ClientOrigin {
         self.request.extensions().get::<ClientOrigin>().cloned().unwrap_or_default()
     }
@@ -170,7 +167,6 @@ impl PageCall<'_> {
         Form::read(self.request.uri().query().unwrap_or_default().as_bytes())
     }
 
-    /// The fields of the form that was sent.
     pub(super) fn form(&self) -> Result<Form> {
         Form::read(self.request.body())
     }
@@ -209,7 +205,6 @@ impl PageCall<'_> {
         Ok(layout::page(status, self.who, &self.tabs(), None, title, main))
     }
 
-    /// An answer with a part of a page.
     pub(super) fn fragment(&self, status: StatusCode, html: Markup) -> ApiResult {
         Ok(answer::html(status, html))
     }
@@ -220,7 +215,6 @@ impl PageCall<'_> {
         Ok(answer::redirect(self.is_fragment(), place))
     }
 
-    /// The answer to a page that failed, with the error's message.
     pub(super) fn refusal(&self, error: Error) -> ApiResult {
         let path = self.request.uri().path_and_query().map_or("/", |asked| asked.as_str());
         let mut ask = PageAsk::new(self.request.method(), path, self.request.headers());
@@ -244,7 +238,6 @@ pub(super) fn request(
     request.body(body).map_err(|_| Error::not_found("path"))
 }
 
-/// The record of an answer of the API.
 pub(super) fn record<T: DeserializeOwned>(answer: &Response<Bytes>) -> Result<T> {
     serde_json::from_slice(answer.body()).map_err(Error::internal)
 }

@@ -30,7 +30,6 @@ impl Form {
         self.get(name).unwrap_or_default()
     }
 
-    /// All values of a field.
     pub(super) fn all(&self, name: &str) -> Vec<&str> {
         self.0.iter().filter(|(own, _)| own == name).map(|(_, value)| value.as_str()).collect()
     }

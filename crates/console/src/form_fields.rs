@@ -65,7 +65,6 @@ pub(super) struct FormGroup {
     pub(super) fields: &'static [FormField],
 }
 
-/// A field without a hint.
 pub(super) const fn field(label: &'static str, name: &'static str, kind: FieldKind) -> FormField {
     FormField { label, name, kind, hint: "", before: "", is_needed: false }
 }
@@ -115,7 +114,7 @@ impl FormField {
         }
     }
 
-    /// The member that a text means; `None` for an empty text.
+    /// The member that a text means; `None` for an empty text of a field that is not needed.
     fn read(&self, text: &str) -> Result<Option<Value>> {
         let trimmed = text.trim();
         if trimmed.is_empty() {
@@ -141,7 +140,7 @@ impl FormField {
     }
 }
 
-/// The body of a submitted form. Empty fields are left out.
+/// Empty fields are left out.
 pub(super) fn body(form: &[FormGroup], sent: &Form) -> Result<Map<String, Value>> {
     members(form, |field| sent.text(field.name).to_owned())
 }

@@ -21,14 +21,12 @@ pub(super) struct FormState<'a> {
     /// The answer to a change, which some gateways may not have confirmed.
     pub(super) done: Option<&'a Value>,
     pub(super) record: Option<&'a Value>,
-    /// The entity tag of the record.
     pub(super) etag: &'a str,
     /// Suggestions for inputs.
     pub(super) words: &'a [String],
 }
 
 impl<'a> FormState<'a> {
-    /// A submitted form.
     pub(super) fn sent(sent: &'a Form) -> Self {
         FormState { sent: Some(sent), ..FormState::default() }
     }
@@ -43,7 +41,6 @@ impl<'a> FormState<'a> {
         }
     }
 
-    /// The value of an input.
     pub(super) fn value(&self, name: &str, before: &str) -> String {
         self.sent.and_then(|sent| sent.get(name)).unwrap_or(before).to_owned()
     }
@@ -53,7 +50,6 @@ impl<'a> FormState<'a> {
         self.sent.map_or(before, |sent| sent.all(name).contains(&value))
     }
 
-    /// All inputs of a form.
     pub(super) fn groups(&self, form: &[FormGroup]) -> Markup {
         html! { @for group in form {
             @if group.legend.is_empty() { (self.fields(group.fields)) } @else {
@@ -69,7 +65,6 @@ impl<'a> FormState<'a> {
         } }
     }
 
-    /// Inputs with their labels.
     pub(super) fn fields(&self, fields: &[FormField]) -> Markup {
         html! { @for field in fields {
             @let why = self.refused.filter(|_| self.is_wrong(field.name)).map(Error::detail);

@@ -45,7 +45,6 @@ const HTMX: &str = r#"{"allowEval":false,"includeIndicatorStyles":false,"history
 "selfRequestsOnly":true,"responseHandling":[{"code":"204","swap":false},{"code":"...","swap":true}]
 }"#;
 
-/// A whole page.
 pub(super) fn page(
     status: StatusCode,
     who: &Principal,

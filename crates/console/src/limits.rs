@@ -41,7 +41,6 @@ const OTHERS: FormGroup = FormGroup { columns: &[], fields: &[KEYS_PER_USER], ..
 const KEYS_PER_USER: FormField = field("Live keys of one owner", "limits.keys_per_user", Number)
     .hint("It makes no more keys for an owner who has this many.");
 
-/// The limits of a key.
 pub(super) fn of(interface: Interface) -> FormGroup {
     match interface {
         Interface::Router => ROUTER,
@@ -111,7 +110,6 @@ pub(super) fn remaining(usage: &KeyUsage) -> Markup {
     }
 }
 
-/// What is left of a limit.
 struct Left {
     label: &'static str,
     of: LimitOwner,

@@ -109,7 +109,6 @@ pub(super) async fn rotate(call: PageCall<'_>) -> ApiResult {
     }
 }
 
-/// The state of a node, in a colour.
 fn state(node: &NodeRecord) -> Markup {
     let kind = match node.state {
         NodeState::Ready => "ok",

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use rerouter_records::Time;
 
-/// The explanation of breakers, for tables that show some.
 pub(super) fn breaker_hint() -> Markup {
     html! {
         p.hint {
@@ -31,7 +30,6 @@ pub(super) fn time(at: &str) -> Markup {
     html! { time datetime=(at) { (shown) } }
 }
 
-/// A time of a record, if it has one.
 pub(super) fn when(at: Option<Time>) -> Markup {
     html! { @if let Some(at) = at { (time(&at.to_string())) } }
 }
@@ -110,12 +108,10 @@ pub(super) fn short_id(id: &str) -> String {
     }
 }
 
-/// A button that copies a text.
 pub(super) fn copy(text: &str) -> Markup {
     html! { button.quiet.copy type="button" data-copy=(text) hidden { "Copy" } }
 }
 
-/// A secret that is shown only once.
 pub(super) fn secret_once(secret: &str) -> Markup {
     html! {
         div.secret {
@@ -142,7 +138,6 @@ pub(super) fn headings(texts: &[&str], numbers: &[&str]) -> Markup {
     }
 }
 
-/// As [`table`], of these columns.
 pub(super) fn table_of<'a, T: 'a>(
     label: &str,
     columns: impl IntoIterator<Item = &'a Column<T>>,
@@ -193,7 +188,6 @@ pub(super) fn refreshed(id: &str, here: &str, every: &str, part: &Markup) -> Mar
     html! { div id=(id) hx-get=(here) hx-trigger=(every) data-quiet="" { (part) } }
 }
 
-/// The link to the next page of a list.
 pub(super) fn pager(next: Option<&str>) -> Markup {
     html! {
         @if let Some(next) = next {
@@ -202,7 +196,6 @@ pub(super) fn pager(next: Option<&str>) -> Markup {
     }
 }
 
-/// The text of an empty list.
 pub(super) fn empty(text: &str, hint: &str) -> Markup {
     html! {
         div.empty {
@@ -262,7 +255,6 @@ pub(super) fn field(label: &str, name: &str, input: &Markup, hint: &str) -> Mark
     }
 }
 
-/// Values over time.
 #[derive(Serialize)]
 pub(super) struct Chart {
     pub(super) title: String,

@@ -110,7 +110,6 @@ fn tell(ask: &PageAsk, who: &Principal, error: &Error) -> Response<Bytes> {
     response
 }
 
-/// The message of an error.
 pub(super) fn words(error: &Error) -> Markup {
     html! {
         div.notice.bad role="alert" {

@@ -41,7 +41,6 @@ pub(super) trait Resource: DeserializeOwned + Send + Sync + 'static {
     /// The title of a record's page.
     fn name(&self) -> &str;
 
-    /// The path of the collection in the API.
     fn api(_call: &PageCall<'_>) -> &'static str {
         Self::API
     }
@@ -132,7 +131,6 @@ async fn form_page<T: Resource>(call: &PageCall<'_>, state: FormState<'_>) -> Ap
     call.page(title, T::TAB, main)
 }
 
-/// Creates the record of a form.
 pub(super) async fn create<T: Resource>(call: PageCall<'_>) -> ApiResult {
     let sent = call.form()?;
     let made = async { call.json(T::creation(&call, &sent)?).await };
@@ -146,7 +144,6 @@ pub(super) async fn create<T: Resource>(call: PageCall<'_>) -> ApiResult {
     }
 }
 
-/// The page of a record.
 pub(super) async fn show<T: Resource>(call: PageCall<'_>) -> ApiResult {
     page::<T>(&call, FormState::default()).await
 }
@@ -161,8 +158,8 @@ async fn page<T: Resource>(call: &PageCall<'_>, state: FormState<'_>) -> ApiResu
     call.page(record.name(), T::TAB, record.shown(call, &state))
 }
 
-/// Sends the difference between the form and the record. 412 if the record has changed since the
-/// form was loaded.
+/// Sends the difference between the form and the record. 412 if the record has changed since a form
+/// with its entity tag was loaded.
 pub(super) async fn change<T: Resource>(call: PageCall<'_>) -> ApiResult {
     let sent = call.form()?;
     let before = call.get(&path::<T>(&call, "")).await?;
@@ -204,7 +201,6 @@ fn again<T: Resource>(call: &PageCall<'_>, answer: &Value) -> ApiResult {
     call.redirect(&T::link(call, &id.map_or_else(|| call.param(0), str::to_owned), ""))
 }
 
-/// Deletes a record.
 pub(super) async fn delete<T: Resource>(call: PageCall<'_>) -> ApiResult {
     match call.call(Method::DELETE, &path::<T>(&call, ""), None).await {
         Ok(answer) if answer.get("unconfirmed").is_some() => {

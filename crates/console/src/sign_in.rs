@@ -58,7 +58,7 @@ pub(super) async fn sign_in(call: PageCall<'_>) -> ApiResult {
     }
 }
 
-/// Logs in. Returns the cookies of the new session.
+/// Returns the cookies of the new session.
 pub(super) async fn log_in(call: &PageCall<'_>, email: &str, password: &str) -> Result<HeaderMap> {
     let account = json!({"email": email, "password": password});
     let login = call.send(request(Method::POST, "/v1/auth/login", Some(&account))?).await?;

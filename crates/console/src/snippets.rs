@@ -19,7 +19,6 @@ const END: &str = "What the gateway changes";
 /// Addresses in the docs, which the gateway's own replaces.
 const ORIGINS: [&str; 2] = ["http://127.0.0.1:8080", "https://gw.example.com"];
 
-/// The set-up of one client.
 struct Snippet {
     title: &'static str,
     parts: Vec<SnippetPart>,
@@ -30,7 +29,6 @@ enum SnippetPart {
     Code(String),
 }
 
-/// The values that are filled into a snippet.
 struct Filling<'a> {
     origin: String,
     /// If `None`, the variable `KEY` stays.

@@ -27,7 +27,6 @@ pub(super) struct LitellmDeployment {
     pub(super) tags: Vec<String>,
 }
 
-/// The result of reading `model_list`.
 #[derive(Debug, Default)]
 pub(super) struct DeploymentList {
     /// Providers by name, with their settings.

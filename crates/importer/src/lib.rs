@@ -21,7 +21,6 @@ use serde_json::Value;
 use self::deployment::deployments;
 use self::notes::Notes;
 
-/// The result of an import.
 pub struct LitellmImport {
     /// The routing document, as YAML.
     pub routing: String,

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// Lines on what was not imported.
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) lines: Vec<String>,
@@ -18,7 +17,7 @@ impl Notes {
     }
 }
 
-/// Turns `os.environ/NAME` into `${NAME}`. Other texts stay the same.
+/// Turns `os.environ/NAME` into `${NAME}`. In other texts, `${` is escaped as `$${`.
 pub(super) fn expanded(text: &str) -> String {
     match variable(text) {
         Some(name) => format!("${{{name}}}"),

@@ -8,7 +8,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rerouter_base::id::AgentId;
 use rerouter_store::AgentRow;
 
-/// An agent and its entity tag.
 #[derive(Debug)]
 pub struct Agent {
     row: Arc<AgentRow>,
@@ -57,13 +56,11 @@ impl Agents {
         tables.by_id.get(&id).cloned()
     }
 
-    /// An agent by its name alone.
     pub fn named(&self, name: &str) -> Option<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tables.by_id.get(tables.by_name.get(name)?).cloned()
     }
 
-    /// All agents, by name.
     pub fn by_name(&self) -> Vec<Arc<Agent>> {
         let tables = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tables.by_name.values().filter_map(|id| tables.by_id.get(id).cloned()).collect()
@@ -77,7 +74,6 @@ impl Agents {
         newest.map(|(_, agent)| Arc::clone(agent)).collect()
     }
 
-    /// Inserts or updates a row.
     pub(super) fn apply(&self, row: Arc<AgentRow>) {
         let mut tables = self.0.write().unwrap_or_else(PoisonError::into_inner);
         tables.by_name.insert(row.name.clone(), row.id.clone());

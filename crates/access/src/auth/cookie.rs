@@ -11,7 +11,6 @@ const SECURE_COOKIE: &str = "__Host-rerouter_session";
 /// The cookie under plain http, where a browser would not send a cookie with `Secure`.
 const PLAIN_COOKIE: &str = "rerouter_session";
 
-/// The session cookie of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SessionCookie<'a> {
     Absent,
@@ -53,7 +52,6 @@ pub fn set_cookie(value: &Secret, secure: bool, lasting: Duration) -> String {
     )
 }
 
-/// The `Set-Cookie` value that makes a browser forget the cookie.
 pub fn clear_cookie(secure: bool) -> String {
     set_cookie(&Secret::new(""), secure, Duration::ZERO)
 }

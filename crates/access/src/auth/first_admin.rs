@@ -21,7 +21,6 @@ impl FirstAdminLink {
         offered.is_some_and(|(own, until)| constant_time_eq(&own, digest) && now < until)
     }
 
-    /// Accepts no token any more.
     pub fn spend(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

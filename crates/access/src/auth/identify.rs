@@ -38,7 +38,6 @@ const UNKNOWN: &str = "unknown";
 /// The reason for refusing `ADMIN_API_KEY` where it does not work.
 const ADMIN_KEY: &str = "admin_key";
 
-/// Why a request was not authenticated.
 #[derive(Debug)]
 pub struct AuthRefusal {
     /// The error for the client. It never tells whether such a key exists. A credential that is
@@ -101,7 +100,7 @@ fn of_cookie(headers: &HeaderMap, secure: bool) -> Presented<'_> {
     }
 }
 
-/// The value of a header, if it is there. 400 if it is sent twice.
+/// 400 if it is sent twice.
 fn single<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,

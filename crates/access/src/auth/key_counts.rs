@@ -14,7 +14,6 @@ pub(super) enum CountedKey {
     Active { end_us: Option<i64> },
 }
 
-/// Keys by state at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyTotals {
     pub(super) revoked: usize,
@@ -23,7 +22,6 @@ pub(super) struct KeyTotals {
     pub(super) active: usize,
 }
 
-/// The counts, and the expiries that are to come.
 #[derive(Debug, Default)]
 pub(super) struct KeyCounts {
     counts: KeyTotals,
@@ -38,7 +36,6 @@ impl KeyCounts {
         self.change(counted_key, |count| *count += 1);
     }
 
-    /// Stops counting a key that was counted as `counted_key`.
     pub(super) fn remove(&mut self, counted_key: CountedKey) {
         self.change(counted_key, |count| *count = count.saturating_sub(1));
     }

@@ -23,7 +23,6 @@ use rerouter_store::{KeyRow, KeyState, KeyStatus};
 /// lock.
 pub(super) const KEY_LIST_STEP: usize = 128;
 
-/// An API key that requests share.
 #[derive(Debug)]
 pub struct Key {
     row: Arc<KeyRow>,
@@ -44,12 +43,10 @@ pub struct Key {
 const NEVER: i64 = i64::MIN;
 
 impl Key {
-    /// The row of the store.
     pub fn row(&self) -> &Arc<KeyRow> {
         &self.row
     }
 
-    /// Its state at `now`.
     pub fn state(&self, now: Timestamp) -> KeyState {
         if self.dead.load(Ordering::Acquire) || self.row.revoked_at.is_some() {
             KeyState::Revoked
@@ -67,13 +64,10 @@ impl Key {
         Timestamp::from_microsecond(self.used_us.load(Ordering::Acquire)).ok()
     }
 
-    /// Whether it has a scope that only an admin grants.
     pub(super) fn has_reserved_scope(&self) -> bool {
         self.reserved
     }
 
-    /// Whether it is off because it was made while the AGENT interface was open, and AGENT is
-    /// enforced now.
     pub fn is_dormant(&self) -> bool {
         self.dormant
     }
@@ -141,7 +135,6 @@ fn put<K: Eq + Hash>(table: &DashMap<K, ()>, key: K) {
     }
 }
 
-/// The keys of one interface.
 #[derive(Debug, Default)]
 struct InterfaceKeys {
     by_digest: DashMap<ByDigest, ()>,
@@ -166,7 +159,7 @@ impl InterfaceKeys {
     }
 }
 
-/// The keys of all interfaces. A key of one interface is unknown on the others.
+/// A key of one interface is unknown on the others.
 #[derive(Debug, Default)]
 pub(super) struct KeyTable {
     pin: InterfaceKeys,
@@ -203,7 +196,6 @@ impl WriterState {
         }
     }
 
-    /// Marks a key as dead.
     fn end(&mut self, key: &Key) {
         let before = key.counted();
         if !key.dead.swap(true, Ordering::AcqRel) {
@@ -237,7 +229,6 @@ impl KeyTable {
         current.or_else(|| table.by_previous.get(digest).map(|key| Arc::clone(key.value())))
     }
 
-    /// The ids of all keys.
     pub(super) fn ids(&self) -> HashSet<KeyId> {
         let tables = Interface::ALL.map(|interface| self.table(interface));
         let ids = |table: &InterfaceKeys| {
@@ -250,7 +241,7 @@ impl KeyTable {
         self.table(interface).by_id.get(id).map(|key| Arc::clone(&key.key().0))
     }
 
-    /// Inserts or updates a row. A key that was killed here stays dead, whatever the row says.
+    /// A key that was killed here stays dead, whatever the row says.
     pub(super) fn apply(&self, row: Arc<KeyRow>) {
         let mut writer = self.writer();
         let table = self.table(row.interface);
@@ -334,7 +325,6 @@ impl KeyTable {
         writer.killed.remove(id);
         writer.killed_descent.remove(id);
     }
-    /// Ends a key in memory.
     pub(super) fn kill(&self, id: &KeyId) {
         self.kill_locked(&mut self.writer(), id);
     }
@@ -362,7 +352,7 @@ impl KeyTable {
         line
     }
 
-    /// Ends a key, under the lock of writers. Returns whether it is not revoked in the store yet.
+    /// Returns whether it is not revoked in the store yet.
     fn kill_locked(&self, writer: &mut WriterState, id: &KeyId) -> bool {
         let known = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
         if let Some(key) = &known {
@@ -375,7 +365,7 @@ impl KeyTable {
         pending
     }
 
-    /// Notes a use of a key. The store gets it later, together with many others.
+    /// The store gets it later, together with many others.
     pub(super) fn used(&self, key: &Key, now: Timestamp) {
         let now_us = now.as_microsecond();
         let later = key.used_us.fetch_max(now_us, Ordering::AcqRel) < now_us;
@@ -395,12 +385,10 @@ impl KeyTable {
         }
     }
 
-    /// How many keys have uses that are not in the store yet.
     pub(super) fn unsaved_uses(&self) -> usize {
         self.touched.len()
     }
 
-    /// Takes up to `most` uses that are not in the store yet.
     pub(super) fn take_unsaved(&self, most: usize) -> Vec<(KeyId, Timestamp)> {
         let ids: Vec<KeyId> = self.touched.iter().take(most).map(|id| id.key().clone()).collect();
         let take = |id: KeyId| {
@@ -413,7 +401,6 @@ impl KeyTable {
         ids.into_iter().filter_map(take).collect()
     }
 
-    /// Keeps uses for the next time, after a write to the store failed.
     pub(super) fn put_back_unsaved(&self, used: &[(KeyId, Timestamp)]) {
         for (id, _) in used {
             if let Some(key) =
@@ -450,7 +437,6 @@ impl KeyTable {
         found
     }
 
-    /// How many keys of an interface are in a state.
     pub(super) fn count(&self, interface: Interface, state: KeyState, now: Timestamp) -> usize {
         let counts = self.writer().counts(interface).counts(now);
         match state {

@@ -54,7 +54,6 @@ use key_table::KeyTable;
 use revocation_scope::RevocationScope;
 use session_table::SessionTable;
 
-/// A cheap handle to the tables.
 #[derive(Clone)]
 pub struct Auth(Arc<AuthTables>);
 
@@ -65,7 +64,6 @@ struct AuthTables {
     admin: Option<[u8; 32]>,
     /// The digest of `AGENT_CLOUD_API_KEY`.
     agent_cloud: Option<[u8; 32]>,
-    /// How long a session may be idle.
     idle: Duration,
     keys: KeyTable,
     sessions: SessionTable,

@@ -28,7 +28,6 @@ const PASSWORD_SHARE: usize = 4;
 /// Memory in KiB, passes and lanes (OWASP's first recommendation).
 const COST: (u32, u32, u32) = (19_456, 2, 1);
 
-/// The hasher of passwords.
 #[derive(Clone, Debug)]
 pub struct Passwords {
     cores: Arc<Semaphore>,
@@ -65,7 +64,6 @@ impl Passwords {
         self.hash_at(self.slot(None)?, password).await
     }
 
-    /// Hashes a password in a slot that was taken before.
     pub async fn hash_at(&self, slot: HashSlot, password: Secret) -> Result<String> {
         let mut salt = [0; 16];
         self.random.fill(&mut salt);
@@ -113,7 +111,6 @@ impl Passwords {
         .await
     }
 
-    /// How many hashes were computed so far.
     #[cfg(any(test, feature = "testing"))]
     pub fn runs(&self) -> u64 {
         self.runs.load(Ordering::Acquire)

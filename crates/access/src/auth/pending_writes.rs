@@ -15,12 +15,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 impl Auth {
-    /// Number of revocations that are not in the store yet.
     pub fn unsaved_revocations(&self) -> usize {
         self.0.revoking.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Number of users whose disabling is not in the store yet.
     pub fn unsaved_disablings(&self) -> usize {
         self.0.disabling.len()
     }
@@ -59,7 +57,6 @@ impl Auth {
         }
     }
 
-    /// Waits before the next attempt.
     async fn pause(&self, pause: Duration) {
         let mut shutting_down = self.0.shutting_down.subscribe();
         if *shutting_down.borrow_and_update() {

@@ -46,7 +46,6 @@ impl CaptureLevel {
         }
     }
 
-    /// The capture level in a key's labels.
     pub fn of(labels: &BTreeMap<String, String>) -> Self {
         labels
             .get(CAPTURE_LABEL)
@@ -55,7 +54,6 @@ impl CaptureLevel {
     }
 }
 
-/// The caller of a request.
 #[derive(Clone, Debug)]
 pub enum Principal {
     /// The holder of `ADMIN_API_KEY`: the built-in `usr_admin`.
@@ -64,7 +62,6 @@ pub enum Principal {
     User {
         /// The row at the time of identification.
         user: Arc<UserRow>,
-        /// The credential that identified the user.
         via: Credential,
     },
     /// The one tenant of AGENT.
@@ -72,7 +69,6 @@ pub enum Principal {
         /// The credential that identified it.
         via: AgentCredential,
     },
-    /// A node, by its signature.
     Node {
         id: NodeId,
         /// The verified signature; the digest in it is yet to be compared with the body.
@@ -82,19 +78,15 @@ pub enum Principal {
     Anonymous,
 }
 
-/// How a user authenticated.
 #[derive(Clone, Debug)]
 pub enum Credential {
-    /// An API key of the interface.
     Key(Arc<KeyRow>),
     /// A login session, by cookie or token.
     Session(SessionId),
 }
 
-/// How AGENT's tenant authenticated.
 #[derive(Clone, Debug)]
 pub enum AgentCredential {
-    /// A stored API key.
     Key(Arc<KeyRow>),
     CloudKey,
     /// No credential: AGENT is open.
@@ -123,7 +115,6 @@ impl Principal {
         }
     }
 
-    /// The API key that identified it.
     pub fn key(&self) -> Option<&KeyRow> {
         match self {
             Principal::User { via: Credential::Key(key), .. }
@@ -132,7 +123,6 @@ impl Principal {
         }
     }
 
-    /// How much is captured of its requests.
     pub fn capture_level(&self) -> CaptureLevel {
         self.key().map_or(CaptureLevel::Full, |key| CaptureLevel::of(&key.labels))
     }
@@ -146,7 +136,6 @@ impl Principal {
         user && self.key().is_none_or(|key| key.limits.allows_model(model))
     }
 
-    /// Whether it has a scope, by its key or by its session.
     pub fn has_scope(&self, scope: &str) -> bool {
         if self.is_admin() || scope == ADMIN_SCOPE {
             // A key keeps the scope `admin` when its user is no longer an admin; the scope is void

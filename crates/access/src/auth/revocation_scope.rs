@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use rerouter_base::id::KeyId;
 use rerouter_store::{Committed, Store, StoreError};
 
-/// How much a revocation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RevocationScope {
     Key,

@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use rerouter_base::id::SessionId;
 use rerouter_store::SessionRow;
 
-/// A session that requests share.
 #[derive(Debug)]
 pub(super) struct LiveSession {
     pub(super) row: SessionRow,
@@ -55,7 +54,6 @@ pub(super) struct SessionTable {
 }
 
 impl SessionTable {
-    /// Inserts or updates a row.
     pub(super) fn apply(&self, row: SessionRow) {
         let (id, cookie, token) = (row.id.clone(), row.cookie_digest, row.token_digest);
         let old = self.by_id.get(&id).map(|old| Arc::clone(old.value()));
@@ -112,7 +110,6 @@ impl SessionTable {
         }
     }
 
-    /// Whether a session exists and is not over.
     pub(super) fn is_live(&self, id: &SessionId, idle: Duration, now: Timestamp) -> bool {
         self.by_id.get(id).is_some_and(|session| !session.is_over(idle, now))
     }
@@ -137,7 +134,6 @@ impl SessionTable {
         (seen, over)
     }
 
-    /// Keeps uses for the next time, after a write to the store failed.
     pub(super) fn put_back_unsaved(&self, seen: &[(SessionId, Timestamp)]) {
         for (id, _) in seen {
             if let Some(session) = self.by_id.get(id) {

@@ -13,7 +13,6 @@ use rerouter_base::secret::Secret;
 use rerouter_store::{AttemptLimit, Store};
 
 impl Auth {
-    /// Counts a login of `email` from `address`, or refuses it.
     pub async fn count_login(
         &self,
         store: &Store,
@@ -27,7 +26,6 @@ impl Auth {
         count(store, vec![pair, all]).await
     }
 
-    /// Counts a registration from `address`, or refuses it.
     pub async fn count_registration(&self, store: &Store, address: Option<IpAddr>) -> Result<()> {
         let what = format!("registration {}", place(address));
         count(store, vec![self.limit(what, REGISTRATIONS, REGISTRATION_WINDOW)]).await

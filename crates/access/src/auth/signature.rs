@@ -41,7 +41,6 @@ pub struct Covered<'a> {
 pub struct Signed {
     /// The id of the node that it claims to be from.
     pub node: String,
-    /// The generation of the node's secret.
     pub generation: u32,
     /// When it was made, in seconds since the epoch.
     pub created: i64,
@@ -95,17 +94,15 @@ impl Signed {
         })
     }
 
-    /// Whether its time is within the allowed skew.
     pub(crate) fn is_timely(&self, now_s: i64) -> bool {
         now_s.abs_diff(self.created) <= bounds::NODE_SKEW.as_secs()
     }
 
-    /// Whether this key made the signature. Compares in constant time.
+    /// Compares in constant time.
     pub(crate) fn is_made_with(&self, key: &[u8]) -> bool {
         constant_time_eq(&mac(key, &self.base), &self.mac)
     }
 
-    /// Whether its digest matches this body.
     pub fn covers(&self, body: &[u8]) -> bool {
         match &self.digest {
             Some(digest) => constant_time_eq(&Sha256::digest(body), digest),
@@ -175,12 +172,10 @@ fn mac(key: &[u8], base: &str) -> [u8; 32] {
     MacKey::new(key).code(base.as_bytes())
 }
 
-/// A node's signing key.
 pub struct Signer<'a> {
     /// The secret as issued.
     pub key: &'a [u8],
     pub node: &'a str,
-    /// The generation of the secret.
     pub generation: u32,
 }
 

@@ -37,7 +37,6 @@ impl Follower for AuthFollower {
     }
 }
 
-/// A reload of all rows.
 struct AuthReload {
     auth: Auth,
     /// The rows that the tables had before, without those that the reload has passed so far.
@@ -158,7 +157,6 @@ impl Auth {
         self.user(&id)
     }
 
-    /// The users for whom `keep` holds.
     pub fn users_with(&self, keep: impl Fn(&UserRow) -> bool) -> Vec<Arc<UserRow>> {
         self.0.users.iter().map(|user| Arc::clone(user.value())).filter(|user| keep(user)).collect()
     }
@@ -179,7 +177,6 @@ impl Auth {
         &self.0.agents
     }
 
-    /// A key of an interface.
     pub fn key(&self, interface: Interface, id: &KeyId) -> Option<Arc<Key>> {
         self.0.keys.by_id(interface, id)
     }
@@ -239,7 +236,6 @@ impl Auth {
     ) -> Vec<Arc<Key>> {
         self.0.keys.page(interface, owner, after, limit, keep).await
     }
-    /// How many keys of an interface are in a state.
     pub fn count_keys(&self, interface: Interface, state: KeyState, now: Timestamp) -> usize {
         self.0.keys.count(interface, state, now)
     }

@@ -33,7 +33,6 @@ pub(super) const REGISTRATION_WINDOW: Duration = Duration::from_secs(60 * 60);
 /// The user of a login with an unknown e-mail, in the audit.
 pub const UNKNOWN_USER: &str = "unknown";
 
-/// The counters of logins and registrations.
 #[derive(Debug)]
 pub struct Throttle {
     logins: AttemptWindow<(String, Option<IpAddr>)>,
@@ -56,7 +55,6 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Counts a login of `email` from `address`, or refuses it.
     pub fn login(&self, email: &str, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         let network = address.map(network);
         let pair = (email.to_owned(), network);
@@ -79,7 +77,6 @@ impl Throttle {
         self.registrations.check(&address.map(network), now)
     }
 
-    /// Counts a registration from `address`, or refuses it.
     pub fn register(&self, address: Option<IpAddr>, now: Timestamp) -> Result<()> {
         self.registrations.count(&address.map(network), now)
     }
@@ -157,7 +154,6 @@ impl<K: Hash> AttemptWindow<K> {
         i64::try_from(self.lasting.as_micros()).unwrap_or(i64::MAX)
     }
 
-    /// Refuses if `key` has had the maximum of events.
     fn check(&self, key: &K, now: Timestamp) -> Result<()> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries

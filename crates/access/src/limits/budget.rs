@@ -18,7 +18,6 @@ const DEMAND_SPAN: Duration = Duration::from_secs(2);
 /// A day as `yyyymmdd`, or a month as `yyyymm00`.
 pub(crate) type Period = i64;
 
-/// The period that `at` is in.
 pub(super) fn period(per: Per, at: Timestamp) -> Period {
     let date = at.to_zoned(TimeZone::UTC).date();
     let month = i64::from(date.year()) * 10_000 + i64::from(date.month()) * 100;
@@ -84,21 +83,18 @@ pub(super) struct OwnSpend {
     pub(super) estimated: NanoUsd,
 }
 
-/// What this process and others spent of a budget in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KnownSpend {
     pub(super) own: OwnSpend,
     pub(super) others: OthersSpend,
 }
 
-/// One period of a budget.
 #[derive(Clone, Copy, Debug)]
 struct PeriodSpend {
     period: Period,
     /// Start of the next period.
     ends: Timestamp,
     known: KnownSpend,
-    /// Reserved by running requests.
     reserved: NanoUsd,
     /// Limit on what this process has spent and reserved: its hold, counted from zero spend.
     limit: NanoUsd,
@@ -123,7 +119,6 @@ impl PeriodSpend {
         self.known.own.spent.saturating_add(self.reserved)
     }
 
-    /// Whether nothing is held and all spend is stored.
     fn is_done(&self) -> bool {
         self.reserved == 0 && self.written == Some((self.known.own, self.known.own.spent))
     }
@@ -145,7 +140,6 @@ impl PeriodSpend {
         })
     }
 
-    /// Notes the result of a write. Returns whether it changes what can be reserved.
     fn wrote(&mut self, write: &HoldWrite, hold: Hold) -> bool {
         let own = OwnSpend { spent: write.spent, estimated: write.estimated };
         let before = (self.limit, self.known.others);
@@ -169,7 +163,6 @@ struct Demand {
 }
 
 impl Demand {
-    /// Notes what is spent and reserved now.
     fn note(&mut self, now: Timestamp, spent: NanoUsd, reserved: NanoUsd) {
         let passed = now.duration_since(self.since).unsigned_abs();
         if passed >= DEMAND_SPAN {
@@ -244,12 +237,11 @@ impl Account {
         periods.map(held).fold(0, NanoUsd::saturating_add)
     }
 
-    /// The spend in each period.
     pub(super) fn known(&self) -> impl Iterator<Item = (Period, KnownSpend)> {
         std::iter::once(&self.now).chain(&self.before).map(|one| (one.period, one.known))
     }
 
-    /// Notes what others spent and hold in a period. `false` if the account is not in that period.
+    /// `false` if the account is not in that period.
     pub(super) fn learn(&mut self, period: Period, others: OthersSpend) -> bool {
         let one = self.periods().find(|one| one.period == period);
         one.map(|one| one.known.others = others).is_some()
@@ -259,7 +251,6 @@ impl Account {
         std::iter::once(&mut self.now).chain(&mut self.before)
     }
 
-    /// The status of the budget in the current period.
     pub(super) fn money(&self, whose: LimitOwner) -> BudgetStatus {
         let PeriodSpend { ends, known: KnownSpend { own, others }, reserved, .. } = self.now;
         BudgetStatus {
@@ -285,7 +276,6 @@ impl Account {
         self.budget.nano.saturating_sub(others).saturating_sub(self.now.used())
     }
 
-    /// Why the budget has no room for this amount; `None` if it has.
     fn refusal(&self, amount: NanoUsd) -> Option<BudgetRefusal> {
         let KnownSpend { own, others } = self.now.known;
         let spent = own.spent.saturating_add(others.spent).saturating_add(others.lost);
@@ -327,12 +317,10 @@ impl Account {
         if is_held { Ok(()) } else { Err(BudgetRefusal::NotHeld) }
     }
 
-    /// Notes that a reserve of this amount waits for a larger hold.
     pub(super) fn lacks(&mut self, amount: NanoUsd) {
         self.demand.lacking = self.demand.lacking.saturating_add(amount);
     }
 
-    /// Notes that a reserve of this amount waits no more.
     pub(super) fn lacks_no_more(&mut self, amount: NanoUsd) {
         self.demand.lacking = self.demand.lacking.saturating_sub(amount);
     }
@@ -358,7 +346,6 @@ impl Account {
         is_now && reserved > 0 && next > self.now.limit && reserved <= self.room()
     }
 
-    /// Whether nothing is reserved.
     pub(super) fn is_idle(&self) -> bool {
         self.now.reserved == 0 && self.before.iter().all(|before| before.reserved == 0)
     }
@@ -373,7 +360,6 @@ impl Account {
         (self.demand.present, self.demand.before) = (0, 0);
     }
 
-    /// The writes that the store needs now.
     pub(super) fn writes(&mut self, at: Timestamp) -> Vec<HoldWrite> {
         let is_of_months_now = is_of_months(self.now.period);
         self.before.retain(|one| is_of_months(one.period) != is_of_months_now || !one.is_done());
@@ -388,13 +374,14 @@ impl Account {
         self.now.write(limit, budget).into_iter().chain(before).collect()
     }
 
-    /// The writes at the end of the process, which end all holds.
+    /// The writes at the end of the process. They lower each hold to what running requests have
+    /// reserved.
     pub(super) fn last_writes(&mut self) -> Vec<HoldWrite> {
         let budget = self.budget.nano;
         self.periods().filter_map(|one| one.write(one.used(), budget)).collect()
     }
 
-    /// Notes the result of a write. Returns whether it changes what can be reserved.
+    /// Returns whether it changes what can be reserved.
     pub(super) fn wrote(&mut self, write: &HoldWrite, hold: Hold) -> bool {
         let one = self.periods().find(|one| one.period == write.key.1);
         one.is_some_and(|one| one.wrote(write, hold))

@@ -24,7 +24,6 @@ pub(super) fn recall(known: &KnownBudgets, subject: &Subject, period: Period) ->
     known.map_or(KnownSpend::default(), |(_, known)| known)
 }
 
-/// The entry of one key or user.
 pub(super) struct SubjectEntry {
     pub(super) subject: Subject,
     pub(super) counts: Mutex<SubjectCounters>,
@@ -78,7 +77,6 @@ impl SubjectCounters {
         self.account.as_mut().filter(|_| self.caps.budget.is_some())
     }
 
-    /// Updates the buckets to the limits and the time.
     pub(super) fn fill(&mut self, now: Timestamp) {
         for ((bucket, limit), row) in self.buckets.iter_mut().zip(self.caps.counts).zip(&COUNTS) {
             match (bucket.as_mut(), limit.zip(row.window)) {
@@ -89,14 +87,13 @@ impl SubjectCounters {
         }
     }
 
-    /// Counts an admitted request.
     pub(super) fn admit(&mut self, tokens: u64) {
         self.running += 1;
         self.reserved = self.reserved.saturating_add(tokens);
         self.take(1, signed(tokens));
     }
 
-    /// Takes these amounts out of the buckets. A negative amount is put back.
+    /// A negative amount is put back.
     pub(super) fn take(&mut self, requests: i64, tokens: i64) {
         for (bucket, row) in self.buckets.iter_mut().zip(&COUNTS) {
             if let Some(bucket) = bucket {
@@ -143,7 +140,6 @@ fn keep<T>(least: &mut Option<T>, other: Option<T>, by: fn(&T) -> (u64, u64)) {
 }
 
 impl SubjectCounters {
-    /// What is left of the limits of one subject.
     pub(super) fn remaining(&self, whose: LimitOwner) -> Remaining {
         let mut counts = ByCount::default();
         let kinds = COUNTS.iter().zip(&self.buckets).zip(self.caps.counts);

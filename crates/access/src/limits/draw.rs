@@ -7,7 +7,6 @@ use rerouter_store::{Budget, ByCount, KeyRow, LimitOwner, Limits};
 /// A key or a user. The order of subjects is the order in which they are locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
-    /// All requests of a user.
     User(UserId),
     /// All requests of a key and of the keys that descend from it.
     Key(KeyId),
@@ -47,7 +46,6 @@ impl From<&Limits> for Caps {
 #[derive(Clone, Debug)]
 pub struct Draw {
     pub subject: Subject,
-    /// The limits.
     pub caps: Caps,
     /// The owner of the limits, as clients are told.
     pub whose: LimitOwner,

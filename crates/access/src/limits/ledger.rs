@@ -55,7 +55,6 @@ impl Limiter {
         Ok(())
     }
 
-    /// Notes whether other processes use the same budgets from now on.
     pub fn set_shared(&self, shared: bool) {
         self.is_alone.store(false, Ordering::Relaxed);
         self.shared.store(shared, Ordering::Relaxed);
@@ -101,7 +100,6 @@ impl Limiter {
         lock(&self.pending).add(key, sums);
     }
 
-    /// Number of sums of usage that are not stored yet.
     pub fn usage_waiting(&self) -> usize {
         lock(&self.pending).len() + lock(&self.recent).len()
     }
@@ -112,7 +110,6 @@ impl Limiter {
         self.queue.due(at).await
     }
 
-    /// Writes the usage that is due.
     pub async fn write_due_usage(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         self.keep_days(store, None).await?;
         if now.as_second() >= self.recent_due.load(Ordering::Relaxed) {

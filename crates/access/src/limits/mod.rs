@@ -14,9 +14,9 @@
 //! Without `max_tokens` an answer is reserved as [`rerouter_base::bounds::ANSWER_TOKENS`]. A longer
 //! one is charged in full, and the next request is refused. If less than that is left, the reserve
 //! of this answer is cut to what is left ([`Reserve`]). It then holds all that is left, so no other
-//! request passes on the same remainder. Two more things can cost
-//! more than the reserve: a tool that the provider runs in a loop, as each round reads the context
-//! again, and failed attempts that a provider bills.
+//! request passes on the same remainder. Two more things can cost more than the reserve: a tool
+//! that the provider runs in a loop, as each round reads the context again, and failed attempts
+//! that a provider bills.
 //!
 //! # Holds
 //!
@@ -68,7 +68,6 @@ use refusal::{LimitHit, unpaid};
 use refused_heads::RefusedHeads;
 use write_queue::WriteQueue;
 
-/// The counters of all keys and users.
 #[derive(Default)]
 pub struct Limiter {
     counted: DashMap<Subject, Arc<SubjectEntry>>,
@@ -107,9 +106,7 @@ pub struct Limiter {
 
 #[derive(Debug)]
 pub struct LimitRefusal {
-    /// The error for the client.
     pub error: Error,
-    /// What is left of the limits.
     pub remaining: Remaining,
 }
 
@@ -204,7 +201,6 @@ impl Limiter {
         }
     }
 
-    /// What is left now of these limits.
     pub fn remaining(&self, draws: &[Draw], now: Timestamp) -> Remaining {
         let held = self.hold(draws);
         let all = self.follow(&held, draws, now);
@@ -256,7 +252,6 @@ impl Limiter {
         self.refused_heads.is_first(user, key, now)
     }
 
-    /// Number of subjects with counters.
     #[cfg(test)]
     pub(super) fn subjects(&self) -> usize {
         self.counted.len()
@@ -282,7 +277,6 @@ impl LimitPermit {
         reserved.min().unwrap_or(0)
     }
 
-    /// Whether the reserve was refused because a hold has to be written first.
     pub fn awaits_hold(&self) -> bool {
         self.awaited.is_some()
     }

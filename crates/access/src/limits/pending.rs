@@ -20,7 +20,6 @@ impl Default for WriterNumber {
     }
 }
 
-/// Usage that waits to be written.
 #[derive(Default)]
 pub(super) struct Pending {
     sums: HashMap<UsageKey, UsageSums, RandomState>,
@@ -43,7 +42,6 @@ impl Pending {
         self.sums.entry(UsageKey { at, ..key }).or_default().add(sums);
     }
 
-    /// How many sums wait.
     pub(super) fn len(&self) -> usize {
         self.sums.len() + self.returned.as_ref().map_or(0, |batch| batch.sums.len())
     }
@@ -79,7 +77,6 @@ impl Pending {
         Some(UsageBatch { sums, number })
     }
 
-    /// Takes back a batch that was not acknowledged.
     pub(super) fn take_back(&mut self, batch: UsageBatch) {
         self.returned = Some(batch);
     }

@@ -10,7 +10,6 @@ use jiff::Timestamp;
 /// the bucket fills from the new time on.
 const OUT_OF_ORDER_US: i64 = 1_000_000;
 
-/// What is left of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLeft {
     pub limit: u64,
@@ -38,7 +37,7 @@ impl Bucket {
         Bucket { limit, window, level: limit * window, at: now }
     }
 
-    /// Changes the limit. What was used stays used.
+    /// What was used stays used.
     pub(super) fn follow(&mut self, limit: u64, now: Timestamp) {
         self.fill(now);
         let limit = bounded(limit, self.window);
@@ -60,7 +59,6 @@ impl Bucket {
         self.level = self.bound(self.level.saturating_add(passed * self.limit));
     }
 
-    /// Whether this count can be taken now.
     pub(super) fn has(&self, count: u64) -> bool {
         self.level >= self.weight(count)
     }
@@ -81,7 +79,6 @@ impl Bucket {
         Duration::from_micros(u64::try_from(missing / self.limit.max(1) + 1).unwrap_or(u64::MAX))
     }
 
-    /// Whether the bucket is full.
     pub(super) fn is_full(&self) -> bool {
         self.level == self.limit * self.window
     }

@@ -44,7 +44,6 @@ impl LimitHit {
         self.wait.unwrap_or(Duration::MAX)
     }
 
-    /// The refusal of a request of so many tokens.
     pub(super) fn error(&self, tokens: u64) -> Error {
         let error = Error::new(Kind::RateLimited, self.words(tokens));
         match self.wait {

@@ -11,12 +11,10 @@ use rerouter_base::id::{KeyId, UserId};
 /// Most callers of one second; refusals of further ones are only counted.
 const CALLERS: usize = 1_000;
 
-/// The callers whose refusal was captured in one second.
 #[derive(Default)]
 pub(super) struct RefusedHeads(Mutex<(i64, HashSet<Subject>)>);
 
 impl RefusedHeads {
-    /// Whether a refusal is the first one of its caller in this second.
     pub(super) fn is_first(&self, user: &UserId, key: Option<&KeyId>, at: Timestamp) -> bool {
         let caller = match key {
             Some(key) => Subject::Key(key.clone()),

@@ -16,10 +16,8 @@ pub struct Remaining {
     pub money: Option<BudgetStatus>,
 }
 
-/// A limit of requests or tokens, and what is left of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountStatus {
-    /// Who has the limit.
     pub whose: LimitOwner,
     pub left: RateLeft,
     /// The used part; for concurrency, the number of running requests.
@@ -28,10 +26,8 @@ pub struct CountStatus {
     pub reserved: u64,
 }
 
-/// A budget, and what is spent, reserved and held of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetStatus {
-    /// Who has the limit.
     pub whose: LimitOwner,
     pub budget: Budget,
     /// Spent in the current period. It exceeds the budget if an answer cost more than its reserve.
@@ -55,7 +51,6 @@ impl BudgetStatus {
         [spent, reserved, held, lost].into_iter().fold(budget.nano, NanoUsd::saturating_sub)
     }
 
-    /// Time until the next period begins.
     pub fn reset(&self, now: Timestamp) -> Duration {
         self.resets_at.duration_since(now).try_into().unwrap_or_default()
     }

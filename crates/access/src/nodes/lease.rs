@@ -38,11 +38,9 @@ impl Lease {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
     pub running: u32,
-    /// Requests in its queue.
     pub queued: u32,
 }
 
-/// A heartbeat of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Heartbeat {
     /// Epoch of the registration that it belongs to, if it names one.
@@ -51,19 +49,15 @@ pub struct Heartbeat {
     pub signed_s: i64,
     /// Sequence number. It rises within a registration.
     pub seq: u64,
-    /// Status of the node.
     pub status: NodeStatus,
-    /// Load of the node.
     pub load: NodeLoad,
 }
 
-/// Why a heartbeat is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeartbeatRefusal {
     /// Its sequence number does not rise.
     Seq,
     /// It belongs to an older registration.
     Epoch,
-    /// The node is not registered.
     Unregistered,
 }

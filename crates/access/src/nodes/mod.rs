@@ -37,7 +37,7 @@ pub use self::node::NodeSnapshot;
 pub use self::nonces::NonceRefusal;
 pub use self::ready::ReadyNode;
 
-/// All nodes. Clones share the table.
+/// Clones share the table.
 #[derive(Clone)]
 pub struct Nodes(Arc<NodeTable>);
 
@@ -66,7 +66,6 @@ impl Follower for Nodes {
     }
 }
 
-/// A reload of all rows.
 struct NodesReload {
     nodes: Nodes,
     unseen: BTreeSet<NodeId>,
@@ -138,8 +137,7 @@ impl Nodes {
         self.0.known.write().unwrap_or_else(PoisonError::into_inner).insert(row.id.clone(), node);
     }
 
-    /// How the node is reached by its registration. A new epoch starts with a new breaker. Requests
-    /// of earlier epochs still count as in flight.
+    /// A new epoch starts with a new breaker. Requests of earlier epochs still count as in flight.
     fn serving(
         &self,
         row: &NodeRow,
@@ -178,7 +176,7 @@ impl Nodes {
         String::from_utf8(bytes).ok().map(Secret::new)
     }
 
-    /// Seals a secret of a generation; `None` only if the cipher fails.
+    /// `None` only if the cipher fails.
     pub fn seal_secret(
         &self,
         id: &NodeId,
@@ -226,7 +224,6 @@ impl Nodes {
         self.get(id).map(|node| node.row.clone())
     }
 
-    /// A node as operators see it.
     pub fn show(&self, id: &NodeId, now: Timestamp) -> Option<NodeSnapshot> {
         self.get(id).map(|node| node.show(now))
     }
@@ -239,7 +236,6 @@ impl Nodes {
         newest.map(|(_, node)| node.show(now)).collect()
     }
 
-    /// Number of nodes in a state.
     pub fn count(&self, standing: NodeState, now: Timestamp) -> usize {
         self.all().iter().filter(|node| node.standing(&node.lease(), now) == standing).count()
     }
@@ -270,7 +266,6 @@ impl Nodes {
         }
     }
 
-    /// Applies a heartbeat.
     pub fn report(
         &self,
         id: &NodeId,

@@ -15,7 +15,6 @@ use rerouter_routing::health::{ProviderState, TargetState, TargetStatus};
 use rerouter_routing::{Abilities, BreakerState, Provider};
 use rerouter_store::{NodeRow, NodeStatus};
 
-/// One node as it is now.
 pub(super) struct NodeEntry {
     pub(super) row: Arc<NodeRow>,
     /// Bounds of its models, by model.
@@ -47,7 +46,6 @@ pub struct NodeSnapshot {
     pub standing: NodeState,
     /// Load by its last heartbeat.
     pub load: NodeLoad,
-    /// End of its lease.
     pub lease_until: Option<Timestamp>,
     /// Our requests in flight.
     pub inflight: u32,
@@ -107,7 +105,6 @@ impl NodeEntry {
             .is_some_and(|registration| registration.models.iter().any(|served| served.id == model))
     }
 
-    /// The node as one that may take a request; `None` if it may not.
     pub(super) fn ready(&self, now: Timestamp) -> Option<ReadyNode> {
         let serving = self.serving.as_ref()?;
         let lease = self.lease();
@@ -149,7 +146,6 @@ impl NodeEntry {
     }
 }
 
-/// Epoch of the current registration.
 pub(super) fn epoch(row: &NodeRow) -> Option<u64> {
     row.registration
         .as_ref()

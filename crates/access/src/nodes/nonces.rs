@@ -8,7 +8,6 @@ use jiff::Timestamp;
 
 use rerouter_base::bounds;
 
-/// Why a nonce is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NonceRefusal {
     /// It was spent before, or may have been.
@@ -26,7 +25,6 @@ pub(super) struct SpentNonces {
 }
 
 impl SpentNonces {
-    /// Refuses signatures that were made in this second or before it, from now on.
     pub(super) fn refuse_until(&mut self, second: i64) {
         self.forgotten = self.forgotten.max(Some(second));
     }

@@ -11,7 +11,6 @@ use rerouter_routing::health::TargetState;
 use rerouter_routing::{Abilities, Demand, Provider, Target, TargetHealth};
 use rerouter_store::{NodeModel, NodeRow};
 
-/// A node that may take a request.
 #[derive(Clone, Debug)]
 pub struct ReadyNode {
     pub id: NodeId,

@@ -165,7 +165,6 @@ fn ahead(date: &str) -> Option<i64> {
     Some(at.as_second() - Clock::System.now().as_second())
 }
 
-/// Compares this machine's clock with those of the others.
 pub(super) fn clock(report: &mut DoctorReport, others: &ClockDifferences) {
     const REMEDY: &str = "let NTP set the clock: signatures of nodes hold for a minute";
     let Some((name, off)) = others.iter().min_by_key(|(_, off)| off.abs()) else {

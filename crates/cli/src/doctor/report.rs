@@ -38,7 +38,6 @@ struct DoctorLine {
     remedy: String,
 }
 
-/// The results of the checks, in order.
 #[derive(Default)]
 pub(super) struct DoctorReport(Vec<DoctorLine>);
 
@@ -60,7 +59,6 @@ impl DoctorReport {
         self.0.push(DoctorLine { check, state, detail, remedy: remedy.to_owned() });
     }
 
-    /// The problems and warnings of both documents.
     pub(super) fn documents(&mut self, checked: &CheckReport) {
         let remedy = "see `rerouter check`";
         for problem in &checked.problems {

@@ -17,8 +17,8 @@ use rerouter_base::id::{NodeId, Random, RequestId};
 use rerouter_base::secret::Secret;
 use rerouter_routing::BaseUrl;
 
-/// Longest wait of a node for the answer to a callback. With `NODE_QUERY_TIMEOUT`
-/// it leaves time for two reports within a lease.
+/// Longest wait of a node for the answer to a callback. With `NODE_QUERY_TIMEOUT` it leaves time
+/// for two reports within a lease.
 pub const NODE_CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct GatewayClient {
@@ -35,10 +35,8 @@ pub(super) struct GatewayClient {
     pub(super) epoch: Option<u64>,
 }
 
-/// What the gateway replied to a callback.
 pub(super) enum Reply {
     Accepted,
-    /// The gateway does not know the registration.
     Unregistered,
     Unavailable(String),
     /// Retrying is useless: the enrolment or the callback is wrong. With the status.

@@ -22,7 +22,7 @@ pub(super) fn agent(ca: Option<&Path>) -> Result<Agent, String> {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
-        // GatewayClient and server are reached directly, even if the environment names a proxy.
+        // The gateway and the server are reached directly, even if the environment names a proxy.
         .proxy(None)
         .user_agent(concat!("rerouter/", env!("CARGO_PKG_VERSION")))
         .tls_config(tls.build())

@@ -32,13 +32,10 @@ pub(super) struct Reporter {
     refused: Option<Vec<NodeModel>>,
 }
 
-/// Why the heartbeats ended.
 enum HeartbeatsEnded {
-    /// The gateway wants a new registration.
     Reregister,
     /// The gateway does not know the registration.
     Lost,
-    /// The node was stopped.
     Stopped,
     /// Another process owns the registration: it must not be touched.
     Superseded,

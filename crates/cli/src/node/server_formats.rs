@@ -21,7 +21,6 @@ pub(super) struct LlamaCppProps {
     pub(super) is_sleeping: bool,
 }
 
-/// What Ollama reports of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OllamaModel {
     /// The version of the model that this describes.

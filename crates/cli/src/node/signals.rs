@@ -46,7 +46,7 @@ impl Stop {
         Ok(Stop(receiver))
     }
 
-    /// Waits. Returns whether the node has to stop.
+    /// Returns whether the node has to stop.
     pub(super) fn wait(&self, wait: Duration) -> bool {
         !matches!(self.0.recv_timeout(wait), Err(RecvTimeoutError::Timeout))
     }

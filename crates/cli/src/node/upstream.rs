@@ -48,15 +48,12 @@ enum ServerKind {
     Other,
 }
 
-/// What a probe found.
 pub(super) struct ServerStatus {
-    /// The models in the form of a registration.
     pub(super) models: Vec<NodeModel>,
     /// `None` if the server does not report its load.
     pub(super) load: Option<ServerLoad>,
 }
 
-/// Why a server did not answer.
 #[derive(Debug)]
 pub(super) enum ProbeError {
     /// It may be busy.
@@ -83,7 +80,6 @@ impl Upstream {
         })
     }
 
-    /// The key that the server asks for.
     pub(super) fn api_key(&self) -> Option<&Secret> {
         self.api_key.as_ref()
     }
@@ -103,12 +99,10 @@ impl Upstream {
         Ok(ServerStatus { models: self.describe(&listed), load })
     }
 
-    /// Whether the server answers.
     pub(super) fn is_up(&self) -> bool {
         self.list_models(Instant::now() + NODE_QUERY_TIMEOUT).is_ok()
     }
 
-    /// Probes the server for its load.
     pub(super) fn load(&mut self) -> Option<ServerLoad> {
         self.probe().ok().and_then(|status| status.load)
     }

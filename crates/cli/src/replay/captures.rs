@@ -8,7 +8,6 @@ use rerouter_base::id::RequestId;
 
 pub(crate) const CAPTURES: &str = "/v1/router/replay";
 
-/// The path of one capture.
 pub(super) fn path(id: &str) -> Result<String> {
     match RequestId::parse(id) {
         Some(id) => Ok(format!("{CAPTURES}/{id}")),

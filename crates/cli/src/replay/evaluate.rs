@@ -116,7 +116,6 @@ pub(super) fn run(
     if verdicts.iter().all(GateVerdict::holds) { printed } else { Err(CommandFailure::BoundBroken) }
 }
 
-/// Lets the gateway evaluate its captures.
 fn online(arguments: &EvaluateArguments, client: &ApiClient, now: Timestamp) -> Result<Value> {
     let filter = arguments.filters.query(client, now)?;
     let filter = filter.into_iter().map(|(name, value)| (name.to_owned(), value.into()));

@@ -10,7 +10,6 @@ use super::super::records::for_each_record;
 use super::captures::{CAPTURES, path};
 use rerouter_captures::capture::record::Capture;
 
-/// Counts of the listed captures by their outcome.
 #[derive(Default)]
 struct ExportCounts {
     written: u64,

@@ -39,7 +39,6 @@ pub(super) struct Bounds {
     pub(super) junit: Option<PathBuf>,
 }
 
-/// The verdict on one bound.
 #[derive(Debug, PartialEq)]
 pub(super) struct GateVerdict {
     pub(super) name: &'static str,
@@ -146,7 +145,6 @@ impl GateVerdict {
         self.broken.is_none()
     }
 
-    /// The line for people.
     pub(super) fn line(&self) -> String {
         match &self.broken {
             None => format!("ok      {}\n", self.name),

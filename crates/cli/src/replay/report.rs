@@ -38,7 +38,6 @@ fn more_or_less(increase: f64) -> String {
     }
 }
 
-/// The whole report, for people.
 pub(super) fn render(report: &EvaluationRecord) -> String {
     let mut out = summary(report);
     for table in [changes(report), shift(report)] {
@@ -97,7 +96,6 @@ fn shift(report: &EvaluationRecord) -> TextTable {
     table
 }
 
-/// The costs, and how far they are known.
 fn costs(report: &EvaluationRecord) -> String {
     let cost = &report.cost;
     let sides = |before: f64, after: f64| {

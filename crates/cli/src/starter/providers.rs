@@ -10,7 +10,6 @@ pub(crate) fn known() -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().filter(|preset| !preset.model.is_empty())
 }
 
-/// A provider for a first configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundProvider {
     pub(crate) known: &'static Preset,

@@ -23,7 +23,6 @@ const PARTS: usize = 50;
 /// Most bytes of text shown at once. Each further text has a button that opens it.
 const BYTES: usize = 128 << 10;
 
-/// The HTML of a capture's conversation.
 pub(super) fn conversation(capture: &CaptureRecord) -> Markup {
     let told = capture.conversation.as_ref();
     let mut view = ConversationView { id: capture.base.id.as_str(), left: BYTES };

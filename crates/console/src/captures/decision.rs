@@ -7,7 +7,6 @@ use crate::pieces::{badge, code, headings, table};
 use rerouter_records::explanation::{ExplainedRule, ExplainedTarget};
 use rerouter_records::replay::{CaptureRecord, DecisionRecord};
 
-/// The HTML of a capture's explanation.
 pub(super) fn decision(capture: &CaptureRecord) -> Markup {
     let (Some(Some(told)), Some(decided)) = (&capture.explanation, &capture.decision) else {
         return html! {
@@ -49,7 +48,6 @@ pub(super) fn decision(capture: &CaptureRecord) -> Markup {
     }
 }
 
-/// The decision in one sentence.
 fn sentence(record: &DecisionRecord) -> Markup {
     let decision = &record.decision;
     let first = target(&decision.provider, &decision.model);

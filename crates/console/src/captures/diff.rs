@@ -12,7 +12,6 @@ pub(super) const COMPARED: usize = 64 << 10;
 /// Time after which the rest of the texts is compared roughly.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The unit by which two texts are compared.
 #[derive(Clone, Copy)]
 pub(super) enum DiffUnit {
     Words,

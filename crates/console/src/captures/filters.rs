@@ -121,7 +121,7 @@ impl ListFilters {
         with_query("/console/captures", &query)
     }
 
-    /// The form. It works without a script.
+    /// It works without a script.
     pub(super) fn form(&self, is_admin: bool) -> Markup {
         let more = [
             "recipe",

@@ -152,7 +152,6 @@ fn row(Replay { base, decision }: &Replay, compare: &str) -> Markup {
     }
 }
 
-/// Badges of a request: replay, shadow, imported, streamed.
 pub(super) fn marks(base: &ReplayBase) -> Markup {
     let marks = [
         (base.replay_of.is_some(), "replay"),

@@ -22,7 +22,6 @@ fn address(id: &str, below: &str) -> String {
     format!("/console/captures/{}{below}", encode(id))
 }
 
-/// The address of the page that compares two captures.
 fn compared(a: &str, b: &str) -> String {
     address(a, &format!("/compare/{}", encode(b)))
 }

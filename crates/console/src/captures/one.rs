@@ -264,7 +264,7 @@ fn related(capture: &CaptureRecord, copies: &[Replay]) -> Markup {
     }
 }
 
-/// The raw request or response: headers and body. `side` is `request` or `response`.
+/// `side` is `request` or `response`.
 fn raw(capture: &CaptureRecord, side: &str, title: &str) -> Markup {
     let CaptureRecord { base, request, response, .. } = capture;
     let (headers, is_text, is_cut) = match side {

@@ -60,7 +60,6 @@ pub(super) fn link(interface: Interface, id: &str, action: &str) -> String {
     format!("/console/keys/{}{action}?interface={}", encode(id), interface.as_str())
 }
 
-/// The interface in words.
 pub(super) fn title(interface: Interface) -> &'static str {
     match interface {
         Interface::Router => "ROUTER: inference, captures, routing",
@@ -69,7 +68,6 @@ pub(super) fn title(interface: Interface) -> &'static str {
     }
 }
 
-/// The status of a key, in a colour.
 pub(super) fn status(key: &KeyRecord) -> Markup {
     let kind = match key.status {
         KeyState::Active => "ok",

@@ -57,8 +57,7 @@ pub(in super::super) async fn revoke(call: PageCall<'_>) -> ApiResult {
     after::<KeyRecord>(&call, revoked, FormState::default()).await
 }
 
-/// `POST /console/keys/{id}/rotate?interface=`: the answer shows the new secret,
-/// once.
+/// `POST /console/keys/{id}/rotate?interface=`: the answer shows the new secret, once.
 pub(in super::super) async fn rotate(call: PageCall<'_>) -> ApiResult {
     let grace = call.form()?.text(GRACE.name).parse::<u64>().ok();
     let body = json!({"grace_period_seconds": grace});
@@ -68,7 +67,6 @@ pub(in super::super) async fn rotate(call: PageCall<'_>) -> ApiResult {
     }
 }
 
-/// The page of a key.
 pub(super) fn shown(key: &KeyRecord, call: &PageCall<'_>, state: &FormState<'_>) -> Markup {
     let interface = key.interface.as_str();
     html! {

@@ -115,7 +115,6 @@ fn of_target(provider: &str, target: &ProviderTarget) -> Option<Concern> {
     Some(finding.and("Requests meant for it", captures).and("Routing", "/console/routing"))
 }
 
-/// Requests that were refused in the last hour.
 fn refused((reason, requests): (RefusalReason, u64)) -> Option<Concern> {
     let why = match reason {
         RefusalReason::Limit => "by limits of keys or users",
@@ -198,7 +197,6 @@ fn certificate(certificate: &CertificateStatus, now: Timestamp) -> Option<Concer
     Some(Concern::new(days.is_none_or(|days| days < 1), says, "Gateways", "/console/gateways"))
 }
 
-/// A finding about a key, with a link to its page.
 fn of_key(urgent: bool, key: &KeyRecord, says: &Markup) -> Concern {
     let says = html! {
         "The key " strong { (key.name) } " " span.mono { (key.redacted) } " " (says) "."

@@ -44,7 +44,6 @@ pub(super) fn show(
     }
 }
 
-/// Links to other views.
 fn choices(view: &View, is_admin: bool) -> Markup {
     html! {
         nav aria-label="Time" {
@@ -74,7 +73,6 @@ fn tab(to: &View, label: &str, is_current: bool) -> Markup {
     html! { a.tab href=(to.href()) aria-current=[is_current.then_some("true")] { (label) } }
 }
 
-/// Asks for the label to group by.
 fn label_form(view: &View, labels: &BTreeSet<String>) -> Markup {
     html! {
         form.row action="/console/" method="get" role="search" {
@@ -156,7 +154,6 @@ fn quantiles(of: Option<LatencyQuantiles>) -> [String; 2] {
     of.map_or_else(|| ["–"; 2].map(str::to_owned), |of| [of.p50, of.p95].map(duration_ms))
 }
 
-/// Reads one sum of a row.
 type SumOf = fn(&UsageRecord) -> f64;
 
 /// Requests without a good answer: a name, the outcome in the list of captures, and the sum.
@@ -240,7 +237,6 @@ fn parts(traffic: &Traffic, by: Dimension, of: SumOf) -> Vec<ChartSeries> {
 const NUMBERS: [&str; 8] =
     ["Requests", "Failed", "Refused", "Median", "95 % below", "First token", "Tokens", "Cost"];
 
-/// The table of the largest values, by the order of the view.
 fn largest(traffic: &Traffic, view: &View) -> Markup {
     let order = view.order();
     let most = traffic.largest.first().map_or(0.0, |row| sum_of(order, row));

@@ -74,7 +74,6 @@ rerouter_base::words! {
 }
 
 impl Dimension {
-    /// Whether traffic can be filtered by it.
     pub(super) fn has_filter(self) -> bool {
         self != Dimension::Label
     }
@@ -95,7 +94,6 @@ impl Dimension {
         }
     }
 
-    /// The value of this dimension in a row of usage.
     pub(super) fn value(self, row: &UsageRecord) -> Option<&str> {
         let value = match self {
             Dimension::Recipe => &row.recipe,
@@ -119,7 +117,6 @@ pub(super) fn sum_of(order: UsageOrder, row: &UsageRecord) -> f64 {
     }
 }
 
-/// The name of that sum.
 pub(super) fn sum_name(order: UsageOrder) -> &'static str {
     match order {
         UsageOrder::Tokens => "tokens",
@@ -160,12 +157,10 @@ impl View {
         })
     }
 
-    /// How the largest values are ordered.
     pub(super) fn order(&self) -> UsageOrder {
         self.order.unwrap_or(self.by.usual_order())
     }
 
-    /// The column of the API's usage for the dimension.
     pub(super) fn column(&self) -> String {
         match self.by {
             Dimension::Label => format!("label:{}", encode(&self.label)),
@@ -173,17 +168,14 @@ impl View {
         }
     }
 
-    /// This view by another dimension.
     pub(super) fn by(&self, by: Dimension) -> View {
         View { by, order: None, all: false, ..self.clone() }
     }
 
-    /// The address of the page with this view.
     pub(super) fn href(&self) -> String {
         with_query("/console/", &self.query())
     }
 
-    /// The query of the page with this view.
     pub(super) fn query(&self) -> Vec<(&'static str, &str)> {
         let mut chosen = vec![("range", self.range.as_str()), ("by", self.by.as_str())];
         chosen.extend((self.by == Dimension::Label).then_some(("label", self.label.as_str())));

@@ -26,7 +26,7 @@ struct GateFields {
 }
 
 impl GateFields {
-    /// Reads the fields. A form without them gets careful defaults.
+    /// A form without them gets careful defaults.
     fn read(form: &Form) -> GateFields {
         match form.get("max_changed") {
             None => GateFields {
@@ -42,7 +42,6 @@ impl GateFields {
         }
     }
 
-    /// The change as a call of the API.
     fn change(&self, draft: &Draft) -> Result<ApiRequest> {
         let is_open = self.max_changed.is_empty() && !self.forbid_unroutable;
         let flag = |is: bool| if is { "true" } else { "" };
@@ -185,7 +184,6 @@ fn refused(refusal: &ManagementError) -> Markup {
     }
 }
 
-/// The page after a change went live.
 pub(super) fn applied(call: PageCall<'_>, taken: &ConfigTaken) -> ApiResult {
     let ConfigTaken { revision, previous, warnings } = taken;
     let main = html! {

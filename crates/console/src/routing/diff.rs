@@ -15,7 +15,6 @@ const LINES: usize = 2_000;
 /// Time to search for the smallest difference. After it, a larger one is used.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A line of the difference.
 #[derive(Debug, PartialEq)]
 pub(super) struct DiffLine {
     /// `-`, `+`, or a space for an unchanged line.
@@ -26,7 +25,7 @@ pub(super) struct DiffLine {
     pub(super) parts: Vec<(bool, String)>,
 }
 
-/// The difference of two documents. Unchanged lines between its groups are left out.
+/// Unchanged lines between its groups are left out.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct DocumentDiff {
     pub(super) groups: Vec<Vec<DiffLine>>,

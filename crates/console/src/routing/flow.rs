@@ -203,7 +203,6 @@ fn draw_bar(bar: &FlowBar, (x, label, at): (f64, f64, f64), anchor: &str, total:
     }
 }
 
-/// A target's name as people read it.
 pub(super) fn label_of(name: &str) -> &str {
     if name == NONE { "no target" } else { name }
 }

@@ -7,7 +7,6 @@ use super::traffic::DayTraffic;
 use rerouter_records::routing::{Outline, OutlinedRule};
 use rerouter_records::status::{Activity, ProviderStatus, ProviderTarget};
 
-/// Aliases, recipes, rules and targets as columns of nodes, and the edges between them.
 #[derive(Debug, Default)]
 pub(super) struct RouteGraph {
     pub(super) columns: [Vec<RouteNode>; 4],
@@ -30,7 +29,6 @@ pub(super) struct RouteEdge {
     /// Indexes of the two nodes in their columns.
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Number of requests that took this edge.
     pub(super) requests: u64,
 }
 
@@ -49,7 +47,6 @@ pub(super) enum NodeHealth {
 /// Health of targets by `provider/model`, each with a description.
 pub(super) type HealthTable = BTreeMap<String, (NodeHealth, String)>;
 
-/// The health of the targets of some providers.
 pub(super) fn health(providers: &[ProviderStatus]) -> HealthTable {
     let targets =
         providers.iter().flat_map(|of| of.targets.iter().map(move |target| (&of.id, target)));
@@ -146,7 +143,6 @@ impl RouteGraph {
     }
 }
 
-/// The strategy and the condition of a rule, as one text.
 fn detail(OutlinedRule { strategy, when, .. }: &OutlinedRule) -> String {
     match when {
         Some(when) => format!("{strategy}, if {when}"),

@@ -62,7 +62,6 @@ fn summary(report: &EvaluationRecord) -> Markup {
     }
 }
 
-/// The cost before and after, of `evaluated` requests.
 fn cost(cost: &CostRecord, evaluated: u64) -> Markup {
     let CostRecord { before, after, after_cold, unpriced, estimated, .. } = cost;
     let (before, after, unpriced) = (*before, *after, *unpriced);

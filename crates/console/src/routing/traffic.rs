@@ -44,7 +44,6 @@ impl DayTraffic {
         Ok(DayTraffic { day: since.to_string(), ..DayTraffic::sum(usage) })
     }
 
-    /// Sums the rows of usage by alias, rule and target.
     pub(super) fn sum(usage: UsageList) -> DayTraffic {
         let mut traffic = DayTraffic { is_partial: usage.has_more, ..DayTraffic::default() };
         for row in usage.data {
@@ -70,7 +69,6 @@ impl DayTraffic {
         self.aliases.get(&(alias.to_owned(), recipe.to_owned())).copied().unwrap_or(0)
     }
 
-    /// Requests that matched a rule.
     pub(super) fn of_rule(&self, recipe: &str, rule: &str) -> u64 {
         self.rules.get(&(recipe.to_owned(), rule.to_owned())).copied().unwrap_or(0)
     }

@@ -12,7 +12,6 @@ use rerouter_base::clock::rfc3339;
 use rerouter_base::error::Result;
 use rerouter_records::routing::{Config, ConfigSource, ProblemRecord};
 
-/// The live document.
 pub(super) async fn live(call: PageCall<'_>) -> Result<Config> {
     call.read("/v1/router/config").await
 }
@@ -127,7 +126,6 @@ impl EvaluateOptions {
     }
 }
 
-/// Tabs of the pages on routing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoutingTab {
     Document,
