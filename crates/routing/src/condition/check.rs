@@ -33,7 +33,7 @@ const MACROS: [&str; 7] = ["has", "all", "exists", "exists_one", "existsOne", "m
 /// Signals that an expression reads and that need preparation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// Headers that the expression names: literals as written, fields in lower case.
+    /// Headers that the expression names, as written.
     pub headers: Vec<String>,
     /// Keyword sets that the expression names by literals.
     pub sets: Vec<String>,
@@ -180,7 +180,7 @@ impl<'s> Check<'s> {
         let field = shorten(&select.field, 64);
         match kind {
             ValueKind::Unknown => return ValueKind::Unknown,
-            ValueKind::Headers => self.uses.headers.push(select.field.to_ascii_lowercase()),
+            ValueKind::Headers => self.uses.headers.push(select.field.clone()),
             ValueKind::Labels => {}
             ValueKind::Keywords => {
                 let flaw = Flaw::new(format!("`.{field}`: this signal has no fields"));
@@ -217,11 +217,12 @@ impl<'s> Check<'s> {
         let target = call.target.as_deref().into_iter();
         let kinds: Vec<ValueKind> =
             target.chain(&call.args).map(|part| self.expression(part, depth + 1)).collect();
-        if name == operators::INDEX
-            && kinds.first() == Some(&ValueKind::Headers)
-            && let Some(Expr::Literal(LiteralValue::String(header))) =
-                call.args.get(1).map(|index| &index.expr)
-        {
+        let header = match (name, &kinds[..]) {
+            (operators::INDEX, [ValueKind::Headers, _]) => call.args.get(1),
+            (operators::IN, [_, ValueKind::Headers]) => call.args.first(),
+            _ => None,
+        };
+        if let Some(Expr::Literal(LiteralValue::String(header))) = header.map(|text| &text.expr) {
             self.uses.headers.push(header.inner().to_owned());
         }
         if kinds.contains(&ValueKind::Keywords) {

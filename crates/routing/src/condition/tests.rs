@@ -151,11 +151,11 @@ fn mistakes_show_when_compiled() {
     }
     let same_family = "tools == 0u && tools == 0.0 && headers != key.labels";
     assert!(Condition::compile(same_family).is_ok());
-    let condition = Condition::compile("headers['x-a'] == '' || headers.xb == ''").unwrap();
-    assert_eq!(
-        condition.uses(),
-        &Uses { headers: vec!["x-a".into(), "xb".into()], ..Uses::default() }
-    );
+    // Names are compared as written: requests have theirs in lower case.
+    let condition =
+        Condition::compile("headers['x-a'] == '' || headers.Xb == '' || 'x-c' in headers").unwrap();
+    let headers = ["x-a", "Xb", "x-c"].map(Into::into).into();
+    assert_eq!(condition.uses(), &Uses { headers, ..Uses::default() });
     let condition = Condition::compile(
         "'a' in keywords || language != 'de' && keywords.exists(set, set in ['b'])",
     )
