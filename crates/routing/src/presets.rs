@@ -38,7 +38,13 @@ pub struct Preset {
 impl Preset {
     /// The provider whose API has this host.
     pub fn of_host(host: &str) -> Option<&'static Preset> {
-        PRESETS.iter().find(|preset| host.ends_with(preset.host()))
+        PRESETS.iter().find(|preset| {
+            let before = preset.url.split_once("://").map_or("", |(_, rest)| rest);
+            let is_begun = before
+                .split_once(|c: char| c.is_ascii_uppercase())
+                .is_none_or(|(before, _)| host.starts_with(before));
+            is_begun && host.ends_with(preset.host())
+        })
     }
 
     /// The host of the API, or the end of the host if each account has its own.
@@ -205,7 +211,8 @@ mod tests {
                 }
                 None => assert!(preset.host().starts_with('.'), "{}", preset.name),
             }
-            assert_eq!(Preset::of_host(preset.host()), Some(preset));
+            let host = preset.url.trim_start_matches("https://");
+            assert_eq!(Preset::of_host(host), Some(preset));
             assert!(PRESETS[..at].iter().all(|other| other.name != preset.name));
             assert!(preset.key_variable.is_none_or(|name| name.ends_with("_API_KEY")));
         }

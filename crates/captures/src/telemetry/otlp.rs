@@ -244,6 +244,7 @@ mod tests {
             ("bedrock-runtime.eu-central-1.amazonaws.com", Some("aws.bedrock")),
             ("europe-west1-aiplatform.googleapis.com", Some("gcp.vertex_ai")),
             ("openai.example.com", None),
+            ("my-own.elb.eu-central-1.amazonaws.com", None),
             ("127.0.0.1", None),
         ] {
             assert_eq!(known_name(host), name, "{host}");
