@@ -202,7 +202,8 @@ fn a_seal_goes_to_its_own_dialect_and_no_other() {
     assert_eq!(Seal::from_text(&seal.to_text()), Some(seal.clone()));
     assert_eq!(Seal::from_text("EqQBCkYIBxgCKkAyf"), None);
     assert_eq!(Seal::from_text("rerouter.chat.e30"), None);
-    let thinking = json!({"type": "thinking", "thinking": "t", "signature": seal.to_text()});
+    let sealed = seal.to_text();
+    let thinking = json!({"type": "thinking", "thinking": "t", "signature": sealed});
     let body = json!({"model": "m", "max_tokens": 5, "messages": [
         {"role": "user", "content": "hi"}, {"role": "assistant", "content": [thinking]},
     ]});
@@ -215,6 +216,12 @@ fn a_seal_goes_to_its_own_dialect_and_no_other() {
     assert_eq!(value(&own)["input"][1], item);
     let other = translate(Dialect::Messages, Dialect::Chat, &body.to_string()).unwrap();
     assert_eq!(other.dropped, ["messages.content.thinking"]);
+    // Google refuses a turn without parts, as that of an answer that was cut off while it thought.
+    let seal = Seal { dialect: "gemini", value: json!({"signature": "c2ln"}) };
+    let cut = body.to_string().replace(&sealed, &seal.to_text());
+    let gemini = translate(Dialect::Messages, Dialect::Gemini, &cut).unwrap();
+    let signed = json!([{"text": "", "thoughtSignature": "c2ln"}]);
+    assert_eq!((&value(&gemini)["contents"][1]["parts"], gemini.dropped.len()), (&signed, 0));
 }
 
 #[test]
@@ -386,7 +393,9 @@ fn marks_of_the_cache_stay_where_they_were() {
         "model": "m",
         "messages": [
             {"role": "system", "content": "one"},
-            {"role": "system", "content": [text("two", true), text("three", false)]},
+            {"role": "system", "content": [
+                text("", false), text("two", true), text("three", false),
+            ]},
             {"role": "user", "content": [text("a", false), text("b", true), text("c", false)]},
             {"role": "user", "content": "d", "cache_control": mark},
             {"role": "assistant", "content": null, "tool_calls": [call, call]},

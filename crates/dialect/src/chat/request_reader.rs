@@ -321,17 +321,20 @@ fn read_content(
     (read, marks)
 }
 
-/// Adds system text. Text between turns is moved, so its marks of the cache are left out.
-fn instruct(content: Vec<Part>, marks: Marks, request: &mut Request) {
-    let before = request.system.len();
-    if request.turns.is_empty() {
-        let place = |(text, mark)| (CachePlace::System(before + text), mark);
-        request.cache_marks.extend(marks.into_iter().map(place));
-    } else if !marks.is_empty() {
-        request.uses.add(Feature::Hints, "messages.", "cache_control");
+/// Adds system text. Text between turns is moved, so its marks of the cache are left out, as are
+/// those of parts that hold no text.
+fn instruct(content: Vec<Part>, mut marks: Marks, request: &mut Request) {
+    let (before, is_first) = (request.system.len(), request.turns.is_empty());
+    let mut texts = Vec::new();
+    for (at, part) in content.into_iter().enumerate() {
+        let Some(text) = part.into_text().filter(|text| !text.is_empty()) else { continue };
+        let mark = marks.iter().position(|(marked, _)| is_first && *marked == at);
+        let place = CachePlace::System(before + texts.len());
+        request.cache_marks.extend(mark.map(|mark| (place, marks.remove(mark).1)));
+        texts.push(text);
     }
-    let texts = content.into_iter().filter_map(Part::into_text);
-    request.instruct(texts.collect(), "messages.", "role");
+    request.uses.add_if(!marks.is_empty(), Feature::Hints, "messages.", "cache_control");
+    request.instruct(texts, "messages.", "role");
 }
 
 fn read_part(part: ContentPart, uses: &mut UsedFeatures) -> Option<Part> {

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::json_writer::{Items, Members, object};
 use crate::neutral::part::{PDF, Part, Source, ToolResult};
 use crate::neutral::request::{Depth, OutputFormat, Request, Speaker, ToolChoice};
+use crate::neutral::seal::{GEMINI, Seal};
 
 /// The signature that Google documents for calls of another model. Models that sign their calls
 /// refuse a conversation without any.
@@ -67,7 +68,12 @@ fn has_part(part: &Part) -> bool {
     match part {
         Part::Text(text) | Part::Refusal(text) => !text.is_empty(),
         Part::Thinking(thinking) => {
-            thinking.seal.as_ref().is_some_and(|seal| seal.dialect == "gemini")
+            let is_own = |seal: &&Seal| seal.dialect == GEMINI;
+            thinking
+                .seal
+                .as_ref()
+                .filter(is_own)
+                .is_some_and(|seal| seal.text("signature").is_some())
         }
         _ => true,
     }
@@ -77,8 +83,8 @@ fn write_text(parts: &mut Items<'_>, text: &str) {
     parts.object(|part| part.text("text", text));
 }
 
-/// The signature of a thinking part goes into the part after it. Of parallel calls only the first
-/// needs a signature.
+/// The signature of a thinking part goes into the text or call after it, or into an empty text. Of
+/// parallel calls only the first needs a signature.
 fn write_parts(list: &mut Items<'_>, parts: &[&Part], names: &HashMap<&str, &str>) {
     let mut signature = None;
     let mut is_first_call = true;
@@ -104,6 +110,12 @@ fn write_parts(list: &mut Items<'_>, parts: &[&Part], names: &HashMap<&str, &str
             Part::ToolResult(result) => write_result(list, result, names),
             part => write_media(list, part),
         }
+    }
+    if signature.is_some() {
+        list.object(|part| {
+            part.text("text", "");
+            part.option("thoughtSignature", &signature);
+        });
     }
 }
 
