@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::client::{Connection, request};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Setup};
-use crate::support::provider::{self as scripted, Provider};
+use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{free_port, until};
 
 /// Waits for the access line of a request.
@@ -83,6 +83,27 @@ async fn a_request_has_one_line_that_says_how_it_went() {
     );
     assert!(told.get("key").is_none() && told.get("state").is_none(), "{told}");
     assert!(!gateway.log().contains("query-canary"));
+}
+
+#[tokio::test]
+async fn the_line_of_a_client_that_left_counts_what_it_got() {
+    let provider = Provider::start(|_, _| {
+        let said = Step::Chunk(scripted::content_event("twelve bytes").into());
+        vec![scripted::stream_head(), said, Step::Hang]
+    })
+    .await;
+    let gateway = Setup::new(&in_order(&[("p", &provider.url())], "")).start().await;
+    let bearer = format!("Bearer {}", gateway.create_key().await.secret);
+    let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", true));
+    let mut connection = gateway.connect().await;
+    let sent =
+        request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()));
+    connection.send(&sent).await;
+    let id = connection.head().await.unwrap().request_id();
+    let got = connection.piece().await.expect("an event").len();
+    connection.abandon();
+    let told = line(&gateway, &id).await;
+    assert_eq!((&told["status"], &told["bytes_out"]), (&json!(499), &json!(got)), "{told}");
 }
 
 #[tokio::test]

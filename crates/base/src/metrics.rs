@@ -31,8 +31,8 @@ const CAPTURES: [&str; 6] =
     ["stored", "deleted", "dropped_full", "dropped_store", "dropped_disk_full", "dropped_panic"];
 /// Outcomes of an upload.
 const UPLOADS: [&str; 2] = ["stored", "failed"];
-/// The connection limit that was exceeded.
-const REFUSED: [&str; 2] = ["all", "address"];
+/// The limit for which a connection was refused.
+const REFUSED: [&str; 3] = ["all", "address", "handshakes"];
 /// Outcomes of an inference call.
 const CALLS: [&str; 6] =
     ["answered", "failed", "refused_limit", "refused_target", "refused_model", "refused_request"];

@@ -141,6 +141,11 @@ impl<A: Clone> Repeats<A> {
 }
 
 impl<A> Repeats<A> {
+    /// Forgets the calls whose time has passed.
+    pub fn sweep(&self, now: Timestamp) {
+        self.lock().forget(now);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Calls<A>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,6 +227,10 @@ mod tests {
         assert!(matches!(ask("a", b"x", 601), Ok(Repeat::Answered(7))));
         assert_eq!(kind(ask("a", b"y", 601)), Kind::Conflict, "of another body");
         assert!(matches!(ask("b", b"x", 601), Ok(Repeat::New(_))));
+        calls.sweep(at(601));
+        assert_eq!(calls.lock().known.len(), 1);
+        calls.sweep(at(602));
+        assert!(calls.lock().known.is_empty(), "nobody asks any more");
         assert!(matches!(ask("a", b"y", 602), Ok(Repeat::New(_))));
         assert!(calls.lock().shares.is_empty() && calls.lock().bytes == 0);
     }

@@ -29,7 +29,7 @@ pub(super) async fn finish_answer(
     }
     let status = outcome.status.unwrap_or(502);
     if outcome.failure == Some(AttemptFailure::ClientGone) {
-        return (RequestEnd::client_gone(0), Bytes::new());
+        return (RequestEnd::client_gone(session.body_bytes_sent()), Bytes::new());
     }
     if outcome.relay.complete {
         let sent = session.body_bytes_sent();

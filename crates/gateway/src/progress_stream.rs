@@ -35,12 +35,7 @@ pub(super) async fn follow(
             Some(ProgressStep::Line(_)) if !slow.lines => continue,
             Some(ProgressStep::Line(line)) => {
                 if write_line(session, exchange, &mut sent, line.to_string()).await.is_err() {
-                    let sent = sent.unwrap_or(0);
-                    return Ok(StageAnswer::Written(RequestEnd {
-                        status: 200,
-                        sent,
-                        reusable: false,
-                    }));
+                    return Ok(StageAnswer::Written(RequestEnd::client_gone(sent.unwrap_or(0))));
                 }
                 continue;
             }
@@ -79,10 +74,12 @@ async fn last_line(
     line: String,
 ) -> RequestEnd {
     let written = write_line(session, exchange, &mut sent, line).await.is_ok();
-    let ended = written && answers::in_time(session.finish_body()).await.is_ok();
+    if !written || answers::in_time(session.finish_body()).await.is_err() {
+        return RequestEnd::client_gone(sent.unwrap_or(0));
+    }
     // For a client of HTTP/1.0 the close of the connection ends the lines.
     let framed = session.req_header().version != Version::HTTP_10;
-    RequestEnd { status: 200, sent: sent.unwrap_or(0), reusable: ended && framed }
+    RequestEnd { status: 200, sent: sent.unwrap_or(0), reusable: framed }
 }
 
 /// Before the first line, also writes the response head.
@@ -106,6 +103,8 @@ async fn write_line(
         answers::in_time(session.write_response_header(Box::new(head))).await?;
     }
     line.push('\n');
-    *sent.get_or_insert(0) += line.len();
-    session.write_response_body(Bytes::from(line), false).await
+    let (count, length) = (sent.get_or_insert(0), line.len());
+    session.write_response_body(Bytes::from(line), false).await?;
+    *count += length;
+    Ok(())
 }

@@ -199,8 +199,8 @@ async fn watch_files(app: Arc<App>, identities: Vec<TlsIdentity>, mut shutdown: 
     }
 }
 
-/// Removes what has expired: sessions, counters, audit rows, old usage. Also exchanges the last
-/// uses of keys with the store.
+/// Removes what has expired: sessions, counters, remembered answers, audit rows, old usage. Also
+/// exchanges the last uses of keys with the store.
 async fn sweep(app: Arc<App>, mut shutdown: ShutdownWatch) {
     let mut tick = tokio::time::interval(SWEEP_INTERVAL);
     loop {
@@ -223,6 +223,8 @@ async fn sweep_once(app: &App) {
     }
     sweep_audit(app).await;
     app.limits.sweep(app.clock.now());
+    app.creations.sweep(app.clock.now());
+    app.named_reroutes.sweep(app.clock.now());
     if let Err(error) = app.limits.trim(&app.store, app.clock.now()).await {
         warn!("old usage could not be deleted: {error}");
     }
