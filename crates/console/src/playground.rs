@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::call::PageCall;
+use super::captures::values::reason;
 use super::layout::Tab;
 use super::pieces;
 use rerouter_base::error::{Error, Result};
@@ -104,25 +105,11 @@ fn decision(DecisionRecord { decision, .. }: &DecisionRecord) -> Markup {
         @for out in decision.candidates.iter().filter(|candidate| !candidate.eligible) {
             p {
                 span .mono { (target(&out.provider, &out.model)) } " is left out: "
-                (why(out.reason.as_deref().unwrap_or_default())) "."
+                (reason(out.reason.as_deref().unwrap_or_default())) "."
             }
         }
         @for trace in &decision.trace {
             p .error { "A condition of rule " (trace.rule) " failed: " (trace.error) }
         }
-    }
-}
-
-/// The reason for leaving out a target, in words.
-fn why(reason: &str) -> &str {
-    match reason {
-        "endpoint" => "it does not serve this endpoint",
-        "capability" => "it lacks an ability that the request needs",
-        "context" => "its context is too small for the prompt",
-        "no_node" => "no node serves it now",
-        "breaker_open" => "its breaker is open after failures",
-        "cooldown" => "it asked to be left alone for a while",
-        "concurrency" => "as many requests as it takes are under way",
-        other => other,
     }
 }

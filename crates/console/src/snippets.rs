@@ -11,7 +11,7 @@ use super::call::PageCall;
 use super::layout::Tab;
 use super::{pieces, playground};
 use rerouter_base::interface::Interface;
-use rerouter_core::api::{ApiResult, ClientOrigin};
+use rerouter_core::api::ApiResult;
 
 const PAGE: &str = include_str!("../../../docs/clients.md");
 /// The heading after the last client.
@@ -170,11 +170,14 @@ pub(super) fn origin(call: &PageCall<'_>) -> String {
     if let Some(public) = &call.app.server.public_url {
         return public.trim_end_matches('/').to_owned();
     }
-    let authority = call.request.uri().authority().map(|authority| authority.as_str());
-    let host = || call.request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    let secure = call.request.extensions().get::<ClientOrigin>().is_some_and(|from| from.secure);
-    let scheme = if secure { "https" } else { "http" };
-    format!("{scheme}://{}", authority.or_else(host).unwrap_or("127.0.0.1:8080"))
+    let host = call.request.uri().authority().map(|authority| authority.as_str());
+    let host =
+        host.or_else(|| call.request.headers().get(HOST).and_then(|host| host.to_str().ok()));
+    // A shell may read the address.
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-._:[]".contains(letter);
+    let host: String = host.unwrap_or("127.0.0.1:8080").chars().filter(|c| allowed(*c)).collect();
+    let scheme = if call.client().secure { "https" } else { "http" };
+    format!("{scheme}://{host}")
 }
 
 /// A model to ask for: `auto` if it is served, else the first name that needs no quotes anywhere.

@@ -13,7 +13,7 @@ pub(super) mod list;
 pub(super) mod one;
 pub(super) mod text;
 mod timeline;
-mod values;
+pub(super) mod values;
 
 use rerouter_base::url::encode;
 

@@ -1,6 +1,5 @@
 //! One capture: its facts, decision, timeline, conversation and raw bytes, and actions on it.
 
-use http::header::HOST;
 use http::{Method, StatusCode};
 use maud::{Markup, Render, html};
 use serde_json::Value;
@@ -17,6 +16,7 @@ use super::{address, compared};
 use crate::call::PageCall;
 use crate::layout::Tab;
 use crate::pieces::{code, confirm_form, copy, id_link, notice, prose, short_id, time};
+use crate::snippets::origin;
 use rerouter_base::error::Kind;
 use rerouter_base::url::encode;
 use rerouter_core::api::ApiResult;
@@ -41,7 +41,7 @@ pub(crate) async fn show(call: PageCall<'_>) -> ApiResult {
         let path = format!("/v1/router/replay?{of}={}&limit={COPIES}", encode(id));
         copies.extend(call.read::<ReplayList>(&path).await?.data);
     }
-    let base = base(&call);
+    let base = origin(&call);
     let names = Names::read(&call, &capture).await;
     let main = html! {
         (facts(&capture, &names, call.is_admin()))
@@ -97,16 +97,6 @@ pub(crate) async fn delete(call: PageCall<'_>) -> ApiResult {
     let path = format!("/v1/router/replay/{}?replays={copies}", encode(&call.param(0)));
     call.call(Method::DELETE, &path, None).await?;
     call.redirect("/console/captures")
-}
-
-/// The address of this gateway, as the browser sees it.
-fn base(call: &PageCall<'_>) -> String {
-    let host = call.request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.or_else(|| call.request.uri().authority().map(|host| host.as_str()));
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-._:[]".contains(letter);
-    let host: String = host.unwrap_or("localhost").chars().filter(|c| allowed(*c)).collect();
-    let scheme = if call.client().secure { "https" } else { "http" };
-    format!("{scheme}://{host}")
 }
 
 /// Names of a capture's user and key. A name is empty if the reader may not see it, or the user or

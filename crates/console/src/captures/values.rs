@@ -29,7 +29,7 @@ pub(super) fn cost(usd: Option<f64>) -> String {
 }
 
 /// The API's reason why a target was left out, in words for people.
-pub(super) fn reason(word: &str) -> &str {
+pub(crate) fn reason(word: &str) -> &str {
     match word {
         "breaker_open" => "too many failures",
         "cooldown" => "pause",

@@ -81,7 +81,7 @@ pub(super) fn shown(key: &KeyRecord, call: &PageCall<'_>, state: &FormState<'_>)
                 h2 { "What remains of its limits" }
                 @match usage {
                     Some(usage) => (limits::remaining(usage)),
-                    None => p .muted { "Nothing limits this key." },
+                    None => p .muted { "The key has ended." },
                 }
             }
         }
