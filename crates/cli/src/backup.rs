@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &BackupArguments, env: &Env<'_>) -> Result<()> {
         Some(data) => (data.clone(), StoreUrl::Sqlite),
         None => {
             let server = config::load_server(arguments.config.as_deref(), env)
-                .map_err(|problems| CommandFailure::Failed(problem_list(&problems)))?;
+                .map_err(|problems| CommandFailure::Usage(problem_list(&problems)))?;
             (server.data_dir, server.store.url)
         }
     };

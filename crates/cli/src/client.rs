@@ -119,7 +119,8 @@ impl ApiClient {
         }
         let mut tls = TlsConfig::builder();
         if let Some(file) = &ca {
-            tls = tls.root_certs(RootCerts::new_with_certs(&authorities(file)?));
+            let found = authorities(file).map_err(CommandFailure::Usage)?;
+            tls = tls.root_certs(RootCerts::new_with_certs(&found));
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -358,9 +359,8 @@ fn problem(found: ProblemRecord, file: Option<&str>) -> Problem {
 }
 
 /// The certificates of a PEM file.
-pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>> {
-    let text = std::fs::read(file)
-        .map_err(|error| CommandFailure::Usage(format!("{}: {error}", file.display())))?;
+pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let text = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let found: Vec<Certificate<'static>> = parse_pem(&text)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
@@ -368,7 +368,7 @@ pub(super) fn authorities(file: &Path) -> Result<Vec<Certificate<'static>>> {
         })
         .collect();
     if found.is_empty() {
-        Err(CommandFailure::Usage(format!("{}: holds no certificate in PEM", file.display())))
+        Err(format!("{}: holds no certificate in PEM", file.display()))
     } else {
         Ok(found)
     }

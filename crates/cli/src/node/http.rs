@@ -15,9 +15,7 @@ pub(super) const NODE_RESPONSE_BYTES: u64 = 8 << 20;
 pub(super) fn agent(ca: Option<&Path>) -> Result<Agent, String> {
     let mut tls = TlsConfig::builder();
     if let Some(file) = ca {
-        let found = authorities(file)
-            .map_err(|_| format!("{}: holds no certificate in PEM", file.display()))?;
-        tls = tls.root_certs(RootCerts::new_with_certs(&found));
+        tls = tls.root_certs(RootCerts::new_with_certs(&authorities(file)?));
     }
     let config = Agent::config_builder()
         .http_status_as_error(false)
