@@ -148,12 +148,21 @@ impl PostgresUrl {
 struct TlsParameters {
     mode: Option<String>,
     authorities: Option<PathBuf>,
+    /// The authorities of the system are named (`sslrootcert=system`).
+    names_system: bool,
 }
 
 impl TlsParameters {
     /// What libpq does for each value of `sslmode`.
     fn tls(&self) -> Result<(SslMode, Verification), StoreUrlError> {
-        Ok(match (self.mode.as_deref().unwrap_or("prefer"), &self.authorities) {
+        let usual = if self.names_system { "verify-full" } else { "prefer" };
+        let mode = self.mode.as_deref().unwrap_or(usual);
+        if self.names_system && mode != "verify-full" {
+            return Err(StoreUrlError::Url(
+                "with `sslrootcert=system` needs `sslmode=verify-full`",
+            ));
+        }
+        Ok(match (mode, &self.authorities) {
             ("disable", _) => (SslMode::Disable, Verification::Nothing),
             ("prefer", _) => (SslMode::Prefer, Verification::Nothing),
             ("require", None) => (SslMode::Require, Verification::Nothing),
@@ -185,8 +194,7 @@ fn split_parameters(url: &str) -> Result<(String, TlsParameters), StoreUrlError>
         let decoded = || percent_decode_str(value).decode_utf8_lossy().into_owned();
         match name {
             "sslmode" => ours.mode = Some(decoded()),
-            // The system's authorities, which are the default.
-            "sslrootcert" if value == "system" => {}
+            "sslrootcert" if value == "system" => ours.names_system = true,
             "sslrootcert" => ours.authorities = Some(decoded().into()),
             // Only such servers are ever used.
             "target_session_attrs" if ["read-write", "primary"].contains(&value) => {}

@@ -54,6 +54,7 @@ fn each_word_of_sslmode_says_what_is_checked() {
         ("?sslmode=verify-ca", SslMode::Require, Authority),
         ("?sslmode=verify-full", SslMode::Require, Full),
         ("?sslrootcert=system&sslmode=verify-full", SslMode::Require, Full),
+        ("?sslrootcert=system", SslMode::Require, Full),
     ] {
         let parsed = PostgresUrl::parse(&format!("postgres://u:p@db.example.com/r{words}"));
         let url = match parsed {
@@ -68,6 +69,8 @@ fn each_word_of_sslmode_says_what_is_checked() {
         assert_eq!(url.verification, verification, "{words}");
         assert_eq!(url.is_exposed(), verification != Full, "{words}");
     }
+    let weak = PostgresUrl::parse("postgres://u:p@h/r?sslrootcert=system&sslmode=require");
+    assert!(matches!(weak, Err(StoreUrlError::Url(_))));
     for host in ["localhost", "127.0.0.1", "[::1]", "%2Frun"] {
         assert!(!PostgresUrl::parse(&format!("postgres://u:p@{host}/r")).unwrap().is_exposed());
     }
