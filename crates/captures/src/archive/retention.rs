@@ -15,8 +15,8 @@ impl Archive {
     ///
     /// While another process may write to a segment, no segment is removed.
     ///
-    /// A step that fails does not stop the others, because a full disk may need the space that they
-    /// free. Returns the last error.
+    /// A segment that cannot be removed does not stop the others, because a full disk may need the
+    /// space that they free. Returns the last error.
     pub async fn retain(&self, before_us: i64, bytes: u64) -> Result<(), StoreError> {
         let mut failed = self.close_due(bytes).await.err();
         let (spooled, segments, active) = {
@@ -43,10 +43,10 @@ impl Archive {
                 Ok(()) => held = held.saturating_sub(segment.bytes),
                 Err(error) => {
                     if self.remote.is_some() {
-                        // The file is deleted; only the object is left.
+                        // As a rule the file is deleted, and only the object is left.
                         held = held.saturating_sub(segment.bytes);
+                        objects_answer = false;
                     }
-                    objects_answer = false;
                     failed = Some(error);
                 }
             }

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::columns::Columns;
 use crate::reach::in_list;
 use crate::rows::Stored;
-use crate::sql::{Transaction, params};
+use crate::sql::{ToValue, Transaction, Value, params};
 use rerouter_base::id::{KeyId, RequestId, UserId};
 
 pub(super) fn whose(
@@ -35,6 +35,13 @@ pub(super) fn known(
     ids: &[RequestId],
 ) -> Result<HashSet<RequestId>> {
     let mut known = HashSet::new();
+    if transaction.is_shared() {
+        let select = "SELECT id FROM captures WHERE id = ANY(CAST(?1 AS TEXT[]))";
+        let ids: Vec<_> = ids.iter().map(ToValue::value).collect();
+        let found = transaction
+            .rows(select, &[Value::Column(&ids)], |row| Columns::new(row).get::<RequestId>())?;
+        return Ok(found.into_iter().collect());
+    }
     for id in ids {
         if transaction.exists("SELECT 1 FROM captures WHERE id = ?1", &params![id])? {
             known.insert(id.clone());
