@@ -3,8 +3,13 @@
 //! where.
 
 use std::future::Future;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
+
+/// Time between two looks whether a full queue has room for the end of a flush.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockingError {
@@ -35,6 +40,24 @@ where
             if error.is_panic() { BlockingError::Panicked } else { BlockingError::Leaving }
         })
     }
+}
+
+/// Waits until a thread has done what its queue held, but at most `patience`. The thread answers
+/// the `message`. It blocks, and is meant for the end of the process.
+pub fn flush<M>(queue: &SyncSender<M>, message: fn(SyncSender<()>) -> M, patience: Duration) {
+    let until = Instant::now() + patience;
+    let (done, finished) = sync_channel(1);
+    let mut message = message(done);
+    // The message needs a free place in the queue.
+    while let Err(refused) = queue.try_send(message) {
+        match refused {
+            TrySendError::Full(back) if Instant::now() < until => message = back,
+            TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
+        }
+        std::thread::park_timeout(FLUSH_INTERVAL);
+    }
+    // On a timeout the rest is lost with the process.
+    let _late = finished.recv_timeout(until.saturating_duration_since(Instant::now()));
 }
 
 #[cfg(test)]

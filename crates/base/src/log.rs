@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 pub use self::access_line::ACCESS_FIELDS;
 pub use self::access_line::AccessLine;
-pub use self::access_log::{AccessLog, LOG_FLUSH_INTERVAL};
+pub use self::access_log::AccessLog;
 pub use self::diagnostic::DIAGNOSTIC_FIELDS;
 use self::diagnostic::Diagnostic;
 pub use self::form::LogForm;

@@ -1,5 +1,6 @@
 //! Draws forms: fresh ones, and submitted ones with the refusal of the API.
 
+use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -129,10 +130,9 @@ pub(super) fn is_of_form(error: &Error) -> bool {
     !matches!(error.kind(), Kind::Unauthorized | Kind::NotFound)
 }
 
-/// A page with a refused form, with the status of the refusal.
-pub(super) fn refused_page(page: ApiResult, error: &Error) -> ApiResult {
+pub(super) fn with_status(status: StatusCode, page: ApiResult) -> ApiResult {
     page.map(|mut page| {
-        *page.status_mut() = error.status();
+        *page.status_mut() = status;
         page
     })
 }

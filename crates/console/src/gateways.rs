@@ -4,7 +4,7 @@ use http::Method;
 use maud::{Markup, html};
 
 use super::call::PageCall;
-use super::form_state::{FormState, is_of_form, refused_page};
+use super::form_state::{FormState, is_of_form, with_status};
 use super::layout::Tab;
 use super::pieces::{self, Column};
 use super::resource::{Resource, list_page, path};
@@ -75,7 +75,7 @@ pub(super) async fn forget(call: PageCall<'_>) -> ApiResult {
         Ok(_) => call.redirect(GatewayRecord::PAGE),
         Err(error) if is_of_form(&error) => {
             let state = FormState { refused: Some(&error), ..FormState::default() };
-            refused_page(list_page::<GatewayRecord>(&call, state).await, &error)
+            with_status(error.status(), list_page::<GatewayRecord>(&call, state).await)
         }
         Err(error) => Err(error),
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::call::{PageCall, request};
 use super::form::Form;
 use super::form_fields::{FormGroup, body, changes};
-use super::form_state::{FormState, is_of_form, refused_page, unconfirmed};
+use super::form_state::{FormState, is_of_form, unconfirmed, with_status};
 use super::layout::Tab;
 use super::links::with_query;
 use super::pieces::{self, Column};
@@ -138,7 +138,7 @@ pub(super) async fn create<T: Resource>(call: PageCall<'_>) -> ApiResult {
         Ok(made) => T::made(&call, made).await,
         Err(error) if is_of_form(&error) => {
             let state = FormState { refused: Some(&error), ..FormState::sent(&sent) };
-            refused_page(form_page::<T>(&call, state).await, &error)
+            with_status(error.status(), form_page::<T>(&call, state).await)
         }
         Err(error) => Err(error),
     }
@@ -189,7 +189,7 @@ pub(super) async fn after<T: Resource>(
         Ok(changed) => again::<T>(call, &changed),
         Err(error) if is_of_form(&error) => {
             let state = FormState { refused: Some(&error), ..state };
-            refused_page(page::<T>(call, state).await, &error)
+            with_status(error.status(), page::<T>(call, state).await)
         }
         Err(error) => Err(error),
     }

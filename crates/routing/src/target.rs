@@ -15,7 +15,7 @@ use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::neutral::target_terms::ModelTerms;
 use rerouter_dialect::protocol::Way;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Target {
     pub provider: Arc<Provider>,
     /// The provider's name for the model.
@@ -52,21 +52,7 @@ impl Target {
 
     /// This target at one node, with the state of the node.
     pub fn at_node(&self, provider: Arc<Provider>, state: Arc<TargetState>) -> Target {
-        Target {
-            provider,
-            model: self.model.clone(),
-            shown: self.shown.clone(),
-            name: self.name.clone(),
-            prices: self.prices.clone(),
-            context: self.context,
-            tokens_per_second: self.tokens_per_second,
-            capabilities: self.capabilities.clone(),
-            terms: self.terms.clone(),
-            is_direct: self.is_direct,
-            pattern: self.pattern.clone(),
-            state: OnceLock::from(state),
-            meters: Arc::clone(&self.meters),
-        }
+        Target { provider, state: OnceLock::from(state), ..self.clone() }
     }
 
     /// A target that matches this pattern. Values that the document does not set come from the
@@ -76,19 +62,16 @@ impl Target {
         let capabilities = self.capabilities.as_ref();
         let capabilities = capabilities.or_else(|| listed?.capabilities.as_ref());
         Target {
-            provider: Arc::clone(&self.provider),
             model: model.into(),
             shown: header_of(model),
             name: name.into(),
             prices: self.prices.clone().or_else(|| Some(Arc::clone(&listed?.prices))),
             context: self.context.or_else(|| listed?.context),
-            tokens_per_second: self.tokens_per_second,
             capabilities: capabilities.cloned(),
             terms: listed.map_or_else(|| self.terms.clone(), |listed| self.terms.or(&listed.terms)),
-            is_direct: self.is_direct,
             pattern: Some(Arc::clone(self)),
             state: OnceLock::from(Arc::clone(self.state.get_or_init(Arc::default))),
-            meters: Arc::clone(&self.meters),
+            ..Target::clone(self)
         }
     }
 

@@ -352,9 +352,13 @@ impl KeyTable {
         line
     }
 
+    fn find(&self, id: &KeyId) -> Option<Arc<Key>> {
+        Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id))
+    }
+
     /// Returns whether it is not revoked in the store yet.
     fn kill_locked(&self, writer: &mut WriterState, id: &KeyId) -> bool {
-        let known = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
+        let known = self.find(id);
         if let Some(key) = &known {
             writer.end(key);
         }
@@ -379,8 +383,7 @@ impl KeyTable {
 
     /// Applies a use of a key by another gateway.
     pub(super) fn learn_use(&self, id: &KeyId, at: Timestamp) {
-        let found = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id));
-        if let Some(key) = found {
+        if let Some(key) = self.find(id) {
             key.used_us.fetch_max(at.as_microsecond(), Ordering::AcqRel);
         }
     }
@@ -393,7 +396,7 @@ impl KeyTable {
         let ids: Vec<KeyId> = self.touched.iter().take(most).map(|id| id.key().clone()).collect();
         let take = |id: KeyId| {
             self.touched.remove(&id);
-            let key = Interface::ALL.iter().find_map(|interface| self.by_id(*interface, &id))?;
+            let key = self.find(&id)?;
             // The mark is cleared before the time is read, so that a later use sets it again.
             key.unsaved.store(false, Ordering::Release);
             key.last_used().map(|at| (id, at))
@@ -403,9 +406,7 @@ impl KeyTable {
 
     pub(super) fn put_back_unsaved(&self, used: &[(KeyId, Timestamp)]) {
         for (id, _) in used {
-            if let Some(key) =
-                Interface::ALL.iter().find_map(|interface| self.by_id(*interface, id))
-            {
+            if let Some(key) = self.find(id) {
                 key.unsaved.store(true, Ordering::Release);
                 self.touched.insert(id.clone());
             }

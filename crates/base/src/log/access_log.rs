@@ -3,20 +3,19 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use super::access_line::AccessLine;
 use super::form::LogForm;
 use super::text;
+use crate::blocking;
 
 /// Limit on the access lines that wait for a slow standard output. Further lines are dropped and
 /// counted.
 const LOG_QUEUE: usize = 8_192;
 /// Time for which the first line of a batch waits, so that the writer wakes once per batch.
 const LOG_LINGER: Duration = Duration::from_millis(10);
-/// Interval at which a full queue is tried again, when the process ends.
-pub const LOG_FLUSH_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of access lines that are written at once.
 const LOG_BUFFER: usize = 64 << 10;
 
@@ -83,20 +82,9 @@ impl AccessLog {
     /// Waits until the queued lines are written, but at most `patience`. It blocks, and is meant
     /// for the end of the process.
     pub fn flush(&self, patience: Duration) {
-        let Some(queue) = &self.queue else { return };
-        let until = Instant::now() + patience;
-        let (done, written) = sync_channel(1);
-        let mut flush = LogMessage::Flush(done);
-        // The flush message needs a free place in the queue.
-        while let Err(refused) = queue.try_send(flush) {
-            match refused {
-                TrySendError::Full(back) if Instant::now() < until => flush = back,
-                TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
-            }
-            std::thread::park_timeout(LOG_FLUSH_INTERVAL);
+        if let Some(queue) = &self.queue {
+            blocking::flush(queue, LogMessage::Flush, patience);
         }
-        // On a timeout the lines are lost with the process.
-        let _late = written.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -153,6 +141,8 @@ mod tests {
     use std::sync::Mutex;
 
     use jiff::Timestamp;
+
+    use std::time::Instant;
 
     use super::*;
     use crate::id::RequestId;

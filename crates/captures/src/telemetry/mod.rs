@@ -11,8 +11,8 @@ mod exporter;
 mod otlp;
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use http::HeaderMap;
 use ureq::unversioned::resolver::Resolver;
@@ -20,8 +20,8 @@ use ureq::unversioned::resolver::Resolver;
 pub use self::call_trace::{AttemptStep, CallTrace};
 pub use self::exporter::OtlpSettings;
 use self::exporter::{Exporter, TraceMessage};
+use rerouter_base::blocking;
 use rerouter_base::id::Random;
-use rerouter_base::log::LOG_FLUSH_INTERVAL;
 use rerouter_base::metrics::Metrics;
 use rerouter_base::trace_context::TraceContext;
 
@@ -77,19 +77,8 @@ impl Telemetry {
     /// Waits, at most for `patience`, until all queued calls are sent. Blocks. Meant for the end of
     /// the process.
     pub fn flush(&self, patience: Duration) {
-        let Some(queue) = &self.0 else { return };
-        let until = Instant::now() + patience;
-        let (done, sent) = sync_channel(1);
-        let mut flush = TraceMessage::Flush(done);
-        // If the queue is full, waits until it has room for the flush.
-        while let Err(refused) = queue.sender.try_send(flush) {
-            match refused {
-                TrySendError::Full(back) if Instant::now() < until => flush = back,
-                TrySendError::Full(_) | TrySendError::Disconnected(_) => return,
-            }
-            std::thread::park_timeout(LOG_FLUSH_INTERVAL);
+        if let Some(queue) = &self.0 {
+            blocking::flush(&queue.sender, TraceMessage::Flush, patience);
         }
-        // After a timeout the rest of the traces is lost with the process.
-        let _late = sent.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 }

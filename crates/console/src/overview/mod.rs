@@ -19,7 +19,7 @@ use self::traffic::Traffic;
 use self::view::{Dimension, View};
 use super::call::PageCall;
 use super::form_fields::body;
-use super::form_state::{FormState, is_of_form, refused_page};
+use super::form_state::{FormState, is_of_form, with_status};
 use super::layout::Tab;
 use rerouter_core::api::ApiResult;
 
@@ -63,7 +63,7 @@ pub(super) async fn settle(call: PageCall<'_>) -> ApiResult {
         Ok(_) => call.redirect("/console/"),
         Err(error) if is_of_form(&error) => {
             let state = FormState { refused: Some(&error), ..FormState::default() };
-            refused_page(page(&call, state).await, &error)
+            with_status(error.status(), page(&call, state).await)
         }
         Err(error) => Err(error),
     }

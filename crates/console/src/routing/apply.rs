@@ -10,6 +10,7 @@ use super::workbench::{Draft, RoutingTab, live, messages, report_place, tabs, wr
 use super::{diff, report};
 use crate::call::{PageCall, record};
 use crate::form::Form;
+use crate::form_state::with_status;
 use crate::layout::Tab;
 use crate::links::with_query;
 use crate::{pieces, refusal};
@@ -137,13 +138,6 @@ async fn review_page(
         (report_place(&html! {}))
     };
     with_status(status, call.page("Review and apply", Tab::Routing, main))
-}
-
-fn with_status(status: StatusCode, page: ApiResult) -> ApiResult {
-    page.map(|mut page| {
-        *page.status_mut() = status;
-        page
-    })
 }
 
 /// `POST /console/routing/apply`.
