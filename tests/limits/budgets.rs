@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::support::client::Answer;
-use crate::support::documents::in_order;
+use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key};
 use crate::support::provider::{self as scripted, Provider, Step};
 use crate::support::{envelope, until};
@@ -80,6 +80,31 @@ async fn waiting() -> (Provider, Arc<Notify>) {
         [vec![Step::Wait(Arc::clone(&waits))], scripted::completion("a word")].concat()
     };
     (Provider::start(script).await, gate)
+}
+
+/// A provider bills no error, whatever its status.
+#[tokio::test]
+async fn an_error_with_a_status_of_success_costs_nothing() {
+    let error = json!({"error": {"message": "It broke.", "code": 500}});
+    let event = Step::Chunk(format!("data: {error}\n\n").into_bytes());
+    let streamed = vec![scripted::stream_head(), event, Step::Chunk(Vec::new())];
+    let provider = Provider::start(move |request, _| match request.json()["stream"] == true {
+        true => streamed.clone(),
+        false => scripted::json_answer(200, &error),
+    })
+    .await;
+    let gateway = over(&provider).await;
+    let key = gateway.limited_key(json!({"budget": {"usd": 5, "per": "day"}})).await;
+    for stream in [false, true] {
+        let answer = gateway.chat(&key, chat_body("auto", stream).as_bytes()).await;
+        assert!(answer.status == 200 && answer.text().contains("It broke."), "{answer:?}");
+        let left = &usage(&gateway, &key).await["budget"];
+        assert_eq!(
+            (&left["spent_usd"], &left["reserved_usd"]),
+            (&json!(0.0), &json!(0.0)),
+            "{left}"
+        );
+    }
 }
 
 #[tokio::test]

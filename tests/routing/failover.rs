@@ -67,6 +67,36 @@ async fn an_error_event_after_content_is_the_attempts_error() {
     assert_eq!(gateway.metric("rerouter_upstream_attempts_total", &["outcome=\"ok\""]).await, 0.0);
 }
 
+/// The clients' own mistakes leave the breaker closed, wherever the provider writes the status.
+#[tokio::test]
+async fn an_error_in_a_document_counts_as_its_status() {
+    let error = json!({"error": {"message": "The prompt is too long.", "code": 400}});
+    let a = Provider::always(scripted::json_answer(200, &error)).await;
+    let (gateway, key) = over(&[("a", &a.url())]).await;
+    for _ in 0..7 {
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!((answer.status, answer.json()), (200, error.clone()));
+    }
+    // Where nobody answers better, the client learns why.
+    let nobody = format!("http://127.0.0.1:{}/v1", free_port());
+    let (gateway, key) = over(&[("a", &a.url()), ("b", &nobody)]).await;
+    let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!((answer.status, answer.json()), (400, error));
+}
+
+#[tokio::test]
+async fn an_answer_that_falls_silent_ends_when_it_has_been_silent_for_long() {
+    let said = vec![scripted::stream_head(), chunk(scripted::content_event("half")), Step::Hang];
+    let a = Provider::always(said).await;
+    let document = in_order(&[("a", &a.url())], "").replace("idle: 20s", "idle: 500ms");
+    let (gateway, key) =
+        with_document(&document.replace("first_byte: 20s", "first_byte: 1h")).await;
+    let answer = gateway.chat(&key, chat_body("auto", true).as_bytes()).await;
+    assert!(answer.text().contains("half") && answer.text().contains("error"), "{answer:?}");
+    let capture = gateway.capture(&answer.request_id()).await;
+    assert_eq!(capture["decision"]["attempts"][0]["error"], "timeout", "{capture}");
+}
+
 #[tokio::test]
 async fn another_protocol_from_the_last_target_is_a_502() {
     let switch = Step::Write(

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::admission::has_lease;
 use super::cost_bound::{self, NoBound};
 use super::exchange::HttpExchange;
+use super::failure::AttemptFailure;
 use super::outcome::{Bill, Outcome};
 use rerouter_access::auth::Principal;
 use rerouter_access::limits::{self, CountStatus, LimitPermit, Remaining, Reserve};
@@ -161,7 +162,9 @@ pub(super) fn settle(permit: LimitPermit, outcome: &mut Outcome) {
     let cost = outcome.cost_usd().map(nano_usd);
     let (tokens, spent) = match &outcome.usage {
         Some(usage) => (Some(usage.total_tokens), cost),
-        None if outcome.is_good() => (None, None),
+        None if outcome.is_good() && outcome.failure != Some(AttemptFailure::InBand) => {
+            (None, None)
+        }
         None => (Some(0), Some(0)),
     };
     let estimated = outcome.usage.as_ref().is_some_and(|usage| usage.estimated);

@@ -82,8 +82,8 @@ impl AttemptGuard {
             Some(AttemptFailure::ServerError) if relay.status == Some(503) => {
                 AttemptOutcome::Unavailable(retry_after::read(&relay.headers, now))
             }
-            // An error inside a stream may name a status.
-            Some(AttemptFailure::InBand) => match relay.tally().error().map(|error| error.status) {
+            // The error in an answer may name a status.
+            Some(AttemptFailure::InBand) => match relay.error_status() {
                 Some(401) => AttemptOutcome::Refused,
                 Some(403) => AttemptOutcome::Forbidden,
                 Some(429) => AttemptOutcome::Limited(None),

@@ -342,20 +342,23 @@ impl InferenceCall {
         }
     }
 
-    /// The deadline of the attempt: `true` if it is the one for the whole answer, `false` if it is
-    /// the one for the first content.
+    /// The deadline of the attempt: `true` if it is the one for the rest of the answer, `false` if
+    /// it is the one for the first content.
     pub(super) fn deadline(&self) -> (Instant, bool) {
         let progress = self.progress();
-        let started = progress.started.unwrap_or_else(Instant::now);
-        let total = started
-            + progress.current().map_or(Duration::ZERO, |target| target.provider.timeouts.total);
+        let now = Instant::now();
+        let started = progress.started.unwrap_or(now);
+        let timeouts = progress.current().map(|target| target.provider.timeouts);
+        let total = started + timeouts.map_or(Duration::ZERO, |timeouts| timeouts.total);
         // A collected answer, or a document, is committed only at its end, but its first content
         // may be here already.
         let begun = (self.collects() || progress.relay.is_document())
             && progress.relay.first_content.is_some()
             && progress.relay.refused().is_none();
         if progress.relay.committed || begun {
-            return (total, true);
+            // Whoever asks begins to wait for the next bytes.
+            let silence = timeouts.map_or(Duration::ZERO, |timeouts| timeouts.idle);
+            return (total.min(now + silence), true);
         }
         match progress.deadline {
             Some(first) if first < total => (first, false),

@@ -112,7 +112,10 @@ impl Outcome {
         }
         let mut lacks_usage = false;
         if outcome.is_good() {
-            outcome.usage = outcome.read_usage(call.request.endpoint.dialect(), prompt_tokens);
+            // A stream that begins with an error is no answer.
+            outcome.usage = outcome
+                .read_usage(call.request.endpoint.dialect(), prompt_tokens)
+                .filter(|usage| !(usage.estimated && outcome.relay.in_band_error()));
             let is_billed = call.request.endpoint.costs() && outcome.failure.is_none();
             lacks_usage = is_billed && outcome.usage.is_none();
         } else if is_left {

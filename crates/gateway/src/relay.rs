@@ -162,12 +162,7 @@ impl Relay {
 
     fn judge_end(&mut self, mut forward: Vec<HttpTask>, rules: Rules<'_>) -> RelayVerdict {
         if let Some(status) = self.filter.whole().and_then(|whole| whole.failed_as) {
-            self.keep_answer();
-            // The provider's answer is an error with a status of success. A refused credential is
-            // our fault, so the client does not get that answer.
-            let for_the_client = self.answer.take().filter(|_| !matches!(status, 401 | 403));
-            self.answer = for_the_client.map(|answer| WholeAnswer { status, ..answer });
-            return RelayVerdict::Abandon(fault(IN_BAND, true));
+            return self.keep_error(status);
         }
         // A stream with content is committed even if its end came in the same batch. Clients ignore
         // an event without its blank line.
@@ -193,8 +188,11 @@ impl Relay {
         if cut {
             return RelayVerdict::Abandon(fault(CUT, true));
         }
-        if rules.has_next && (self.in_band_error() || self.holds_document_of_error()) {
+        if rules.has_next && self.in_band_error() {
             return RelayVerdict::Abandon(fault(IN_BAND, true));
+        }
+        if let Some(status) = self.document_error().filter(|_| rules.has_next) {
+            return self.keep_error(status);
         }
         if self.refused().is_some() {
             self.keep_answer();
@@ -422,10 +420,16 @@ impl Relay {
 
     /// Whether a successful answer contains an error, as an event or as the document.
     pub(super) fn has_error(&self) -> bool {
-        self.ok()
-            && (self.tally().error().is_some()
-                || self.is_unreadable()
-                || (!self.stream && error_in(&self.body).is_some()))
+        self.ok() && (self.is_unreadable() || self.error_status().is_some())
+    }
+
+    /// The status that the error in an answer names or implies.
+    pub(super) fn error_status(&self) -> Option<u16> {
+        match self.filter.whole() {
+            Some(whole) => whole.failed_as,
+            None if self.stream => self.tally().error().map(|error| error.status),
+            None => error_in(&self.body).map(|error| error.status),
+        }
     }
 
     /// Whether the answer is a successful JSON document. A body that begins with whitespace does
@@ -437,8 +441,9 @@ impl Relay {
             && self.begins.is_none_or(|byte| !byte.is_ascii_whitespace())
     }
 
-    fn holds_document_of_error(&self) -> bool {
-        self.held_bytes <= HOLD_BYTES && self.is_document() && error_in(&self.held_body()).is_some()
+    fn document_error(&self) -> Option<u16> {
+        let is_held = self.held_bytes <= HOLD_BYTES && self.is_document();
+        is_held.then(|| error_in(&self.held_body()))?.map(|error| error.status)
     }
 
     fn held_body(&self) -> Bytes {
@@ -451,9 +456,19 @@ impl Relay {
         body.freeze()
     }
 
-    fn in_band_error(&self) -> bool {
+    /// Whether a stream began with an error.
+    pub(super) fn in_band_error(&self) -> bool {
         let is_error = self.tally().verdict() == StreamVerdict::Error;
         self.stream && self.ok() && (is_error || self.is_unreadable())
+    }
+
+    /// Keeps an answer that is an error with a status of success. A refused credential is our
+    /// fault, so the client does not get that answer.
+    fn keep_error(&mut self, status: u16) -> RelayVerdict {
+        self.keep_answer();
+        let for_the_client = self.answer.take().filter(|_| !matches!(status, 401 | 403));
+        self.answer = for_the_client.map(|answer| WholeAnswer { status, ..answer });
+        RelayVerdict::Abandon(fault(IN_BAND, true))
     }
 
     fn keep_answer(&mut self) {

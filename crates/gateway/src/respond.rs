@@ -103,7 +103,7 @@ pub(super) async fn write_answer(
             }
             RequestEnd { status, sent, reusable: keep }
         }
-        Err(_) => RequestEnd { status, sent: session.body_bytes_sent(), reusable: false },
+        Err(_) => RequestEnd::client_gone(session.body_bytes_sent()),
     }
 }
 

@@ -39,9 +39,9 @@ section! {
     pub struct Timeouts: Default {
         /// Until connected, TLS included.
         pub connect: Duration = timeout(), or Duration::from_secs(5);
-        /// From the end of the request to the first content of the answer.
+        /// From the connection to the first content of the answer, the request sent meanwhile.
         pub first_byte: Duration = timeout(), or Duration::from_secs(120);
-        /// The longest silence within an answer.
+        /// The longest silence within an answer, once it has content.
         pub idle: Duration = timeout(), or Duration::from_secs(60);
         /// One attempt.
         pub total: Duration = timeout(), or Duration::from_secs(600);
