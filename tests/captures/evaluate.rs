@@ -657,6 +657,9 @@ async fn a_gate_lets_pass_what_changes_little() {
         "targets: [ { target: other/a }, { target: well/a } ] }",
         "targets: [ { target: other/b } ] }",
     );
+    // A request that finds no target with any document says nothing about this one.
+    let typo = scene.gateway.chat(&scene.key, chat_body("gpt-typo", false).as_bytes()).await;
+    assert_eq!(typo.status, 404, "{}", typo.text());
     let empty = scene.put("?max_changed=0.5", &moved).await;
     envelope::management(&empty, 409, "no_captures");
     for bad in ["?forbid_unroutable=yes", "?allow_empty=true"] {
@@ -699,7 +702,8 @@ async fn a_gate_lets_pass_what_changes_little() {
     let report = &refused.json()["report"];
     assert_eq!(
         (&report["evaluated"], &report["changed"], &report["unroutable"]),
-        (&json!(27), &json!(3), &json!(0))
+        (&json!(27 + 1), &json!(3), &json!(0)),
+        "the share is of those that found a target"
     );
     assert_eq!(scene.gateway.revision().await, before, "nothing has changed");
     let taken = scene.put("?max_changed=0.2&forbid_unroutable=true", &moved).await;

@@ -69,7 +69,7 @@ struct PutArguments {
     /// Refuse if a request of the last day would find no target.
     #[arg(long)]
     forbid_unroutable: bool,
-    /// With one of these bounds: accept if there are no captures to judge.
+    /// With one of these bounds: accept if there are no captures that found a target.
     #[arg(long)]
     allow_empty: bool,
     /// Do not ask.

@@ -31,7 +31,7 @@ pub(super) struct Bounds {
     /// Assume for --max-cost-increase that as many tokens are cached elsewhere as were recorded.
     #[arg(long, requires = "max_cost_increase")]
     assume_warm: bool,
-    /// Pass if there are no captures to judge. Default: fail.
+    /// Pass if there are no captures that found a target. Default: fail.
     #[arg(long)]
     allow_empty: bool,
     /// Write the verdicts as JUnit XML: one test case per bound, and `captures`.
@@ -69,11 +69,11 @@ impl Bounds {
         if !self.any() {
             return Vec::new();
         }
-        let is_empty = report.evaluated == 0;
+        let is_empty = report.routed() == 0;
         let empty = is_empty && !self.allow_empty;
         let mut verdicts = vec![GateVerdict {
             name: "captures",
-            broken: empty.then(|| "there are no captures to judge".to_owned()),
+            broken: empty.then(|| "there are no captures that found a target".to_owned()),
         }];
         let mut add = |name, broken| verdicts.push(GateVerdict { name, broken });
         if let Some(most) = self.max_changed {
