@@ -3,17 +3,18 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::client::Answer;
+use crate::support::client::{Answer, Connection, request};
 use crate::support::documents::{chat_body, in_order};
 use crate::support::envelope;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::provider::{self as scripted, Provider};
-use crate::support::{count, full};
+use crate::support::{count, free_port, full, until};
 
 const CONFIG: &str = "/v1/router/config";
 
@@ -390,6 +391,56 @@ async fn in_the_store_the_document_comes_by_the_api_only_and_outlives_a_restart(
     gateway.kill_9();
     gateway.start_again().await;
     assert_eq!((gateway.revision().await, served(&gateway).await), (revision, "one".to_owned()));
+}
+
+/// A process that is killed at the end of its test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _waited = self.0.wait();
+    }
+}
+
+/// The gateway has never read such a file, so it does not write over it.
+#[tokio::test]
+async fn a_file_that_comes_after_the_start_is_nobodys_document() {
+    let dir = tempfile::tempdir().unwrap();
+    let (port, metrics) = (free_port(), free_port());
+    let server = format!(
+        "listeners: [ {{ address: \"127.0.0.1:{port}\" }} ]\n\
+         metrics: {{ address: \"127.0.0.1:{metrics}\" }}\nthreads: 1\ndata_dir: ./data\n"
+    );
+    std::fs::write(dir.path().join("server.yaml"), server).unwrap();
+    let started = Command::new(env!("CARGO_BIN_EXE_rerouter"))
+        .args(["serve", "--config", "server.yaml"])
+        .current_dir(dir.path())
+        .env_clear()
+        .env("ADMIN_API_KEY", "admin-key-0123456789abcdef")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let _running = Running(started.unwrap());
+    let host = format!("127.0.0.1:{port}");
+    let call = async |method: &str, body: Option<&str>| {
+        let headers = [
+            ("authorization", "Bearer admin-key-0123456789abcdef"),
+            ("content-type", "application/yaml"),
+        ];
+        let sent = request(method, CONFIG, &host, &headers, body.map(str::as_bytes));
+        let mut connection = Connection::try_open(([127, 0, 0, 1], port).into()).await?;
+        connection.try_exchange(&sent).await
+    };
+    until("the gateway", async || call("GET", None).await).await;
+    std::fs::create_dir(dir.path().join("conf")).unwrap();
+    let file = dir.path().join("conf/routing.yaml");
+    std::fs::write(&file, "# of somebody\n").unwrap();
+    assert_eq!(call("GET", None).await.unwrap().json()["source"], "built_in");
+    let document = "providers: { demo: { protocol: mock } }\nrecipes: { main: { rules: [ { name: \
+                    default, targets: [ { target: demo/m } ] } ] } }\naliases: { auto: main }\n";
+    envelope::management(&call("PUT", Some(document)).await.unwrap(), 409, "read_only");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "# of somebody\n");
 }
 
 #[tokio::test]

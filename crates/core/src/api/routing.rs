@@ -35,8 +35,8 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
     Call { app, who, request }.no_query()?;
     let live = app.live();
     let (revision, text) = (live.routing.revision(), config::shown(live.routing.text()));
-    let file = config::routing_path(&app.server);
-    let source = match (&file, app.server.routing.store) {
+    let file = &app.server.routing.file;
+    let source = match (file, app.server.routing.store) {
         (_, true) => ConfigSource::Store,
         (Some(_), _) => ConfigSource::File,
         (None, _) => ConfigSource::BuiltIn,
@@ -51,7 +51,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
             revision: revision.to_owned(),
             live_since: live.since.into(),
             source,
-            file: file.map(|file| file.display().to_string()),
+            file: file.as_ref().map(|file| file.display().to_string()),
             document: text,
             outline: outline(&live.routing),
         };

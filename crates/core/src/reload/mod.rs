@@ -283,9 +283,8 @@ fn writable_file(app: &App) -> Result<Option<PathBuf>, ReloadRefusal> {
         return Ok(None);
     }
     let read_only = "the built-in document is live: set `routing.file`, or `routing.store: true`";
-    config::routing_path(&app.server)
-        .map(Some)
-        .ok_or_else(|| ReloadRefusal::ReadOnly(read_only.to_owned()))
+    let file = app.server.routing.file.clone();
+    file.map(Some).ok_or_else(|| ReloadRefusal::ReadOnly(read_only.to_owned()))
 }
 
 /// Replaces the content of a file in one step. The file keeps its permissions, and its owner if

@@ -61,7 +61,7 @@ struct WatchRefusal {
 
 impl Watcher {
     pub fn new(app: Arc<App>) -> Self {
-        let file = config::routing_path(&app.server);
+        let file = app.server.routing.file.clone();
         Watcher { app, file, settled: None, pending: None }
     }
 

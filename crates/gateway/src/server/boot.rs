@@ -76,6 +76,8 @@ pub(super) async fn prepare(
     let (mock, mock_address) = Mock::bind()
         .map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let variables = environment.variables;
+    // Found once: a file that appears later was never read.
+    server.routing.file = config::routing_path(&server);
     // A routing document in a file is read before anything is written.
     let read = |source| read_routing(source, &server, &variables, mock_address);
     let from_file = match server.routing.store {
