@@ -391,6 +391,19 @@ async fn logs_begin_with_as_many_requests_as_asked_for_however_old() {
     }
 }
 
+/// Such a key may go on working there.
+#[tokio::test]
+async fn a_revocation_that_a_gateway_has_not_confirmed_is_no_success() {
+    let unconfirmed = json!({ "unconfirmed": ["gw-2"] });
+    let server = Provider::always(scripted::json_answer(202, &unconfirmed)).await;
+    let url = format!("http://{}", server.address());
+    let environment = [("REROUTER_URL", url.as_str()), ("REROUTER_API_KEY", "k")];
+    let dir = tempfile::tempdir().unwrap();
+    let revoke = ["keys", "revoke", "key_01m8j57sy0ft4t0qnbpa4v5s40", "-y"];
+    let ran = run(dir.path(), &revoke, &environment).await;
+    assert_eq!(ran.partly(3, "not confirmed it yet: gw-2"), "");
+}
+
 /// A gateway that restarts is away for a moment, and a proxy in front of it answers with errors
 /// meanwhile.
 #[tokio::test]

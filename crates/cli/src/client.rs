@@ -12,6 +12,7 @@ use ureq::{Agent, Body, http};
 
 use super::destination::{ApiClientOptions, ApiDestination, CalledInterface};
 use super::failure::{CommandFailure, Result, problem_list};
+use super::output::print_error;
 use rerouter_base::bounds;
 use rerouter_base::secret::Secret;
 use rerouter_base::url::encode;
@@ -84,6 +85,17 @@ impl ApiResponse {
     /// The answer if it is a success, else the refusal as an error.
     pub(super) fn ok(self) -> Result<ApiResponse> {
         if self.is_success() { Ok(self) } else { Err(self.refused(None)) }
+    }
+
+    /// The gateways that have not confirmed a change, of an answer with 202.
+    fn unconfirmed(&self) -> Option<String> {
+        if self.status != 202 {
+            return None;
+        }
+        let answer: Value = serde_json::from_str(&self.text).ok()?;
+        let names: Vec<&str> =
+            answer.get("unconfirmed")?.as_array()?.iter().filter_map(Value::as_str).collect();
+        (!names.is_empty()).then(|| names.join(", "))
     }
 
     fn refused(&self, file: Option<&str>) -> CommandFailure {
@@ -165,10 +177,20 @@ impl ApiClient {
     }
 
     /// Any call. A status that is no success is an error; `file` names the document in the body,
-    /// for its problems.
+    /// for its problems. Standard error names gateways that have not confirmed a change; for a
+    /// deletion that is an error.
     pub(super) fn call(&self, call: &ApiCall<'_>, file: Option<&str>) -> Result<ApiResponse> {
         let answer = self.any(call)?;
-        if answer.is_success() { Ok(answer) } else { Err(answer.refused(file)) }
+        if !answer.is_success() {
+            return Err(answer.refused(file));
+        }
+        let Some(names) = answer.unconfirmed() else { return Ok(answer) };
+        let told = format!("it is stored, but these gateways have not confirmed it yet: {names}");
+        if call.method == "DELETE" {
+            return Err(CommandFailure::Gateway(told));
+        }
+        print_error(&format!("warning: {told}\n"));
+        Ok(answer)
     }
 
     /// Any call; any status is an answer.
