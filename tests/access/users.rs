@@ -231,6 +231,13 @@ async fn a_password_that_an_admin_sets_ends_the_sessions() {
     let path = format!("/v1/audit?action=password.change&target={ann}");
     let rows = gateway.manage("GET", &path, &operator, None).await.json();
     assert_eq!(rows["data"].as_array().unwrap().len(), 1, "{rows}");
+    let more = json!({"password": "another good one", "role": "user", "disabled": false});
+    assert_eq!(patch(&gateway, &operator, &bob, more).await.status, 200);
+    let path = format!("/v1/audit?target={bob}&limit=2");
+    let rows = gateway.manage("GET", &path, &operator, None).await.json();
+    let mut actions = [0, 1].map(|at| rows["data"][at]["action"].as_str().unwrap());
+    actions.sort_unstable();
+    assert_eq!(actions, ["password.change", "user.update"], "{rows}");
     gateway.restart().await;
     for email in ["ann@example.com", "bob@example.com"] {
         assert_eq!(log_in_with(&gateway, email, PASSWORD).await, 401);

@@ -720,7 +720,15 @@ async fn a_gate_lets_pass_what_changes_little() {
         "{}",
         refused.text()
     );
-    assert_eq!(scene.put("?max_changed=1", &without).await.status, 200);
+    let refused = scene.put("?max_unroutable=2", &without).await;
+    envelope::management(&refused, 400, "invalid_request");
+    let refused = scene.put("?max_unroutable=2%", &without).await;
+    assert!(
+        refused.status == 409 && refused.text().contains("would have no target; the maximum"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(scene.put("?max_changed=1&max_unroutable=1", &without).await.status, 200);
     // Names that an earlier change removed do not count for the next change.
     assert_eq!(
         scene

@@ -181,7 +181,7 @@ model_list:
     litellm_params: { model: anthropic/claude-3-haiku-20240307, temperature: 0.2, tags: ["paid"] }
   - model_name: "anthropic/*"
     litellm_params: { model: "anthropic/*", api_key: os.environ/ANTHROPIC_API_KEY }
-  - model_name: bedrock-claude
+  - model_name: anthropic/bedrock
     litellm_params: { model: bedrock/anthropic.claude-instant-v1, aws_region_name: us-east-1 }
   - model_name: gemini
     litellm_params: { model: gemini/gemini-2.5-flash }
@@ -210,7 +210,7 @@ litellm_settings:
 router_settings:
   routing_strategy: usage-based-routing
   redis_host: os.environ/REDIS_HOST
-  fallbacks: [{ claude: [anthropic/claude-opus-4-1, nowhere] }]
+  fallbacks: [{ claude: [anthropic/claude-opus-4-1, anthropic/bedrock, nowhere] }]
 guardrails: [{ guardrail_name: a }]
 "#;
 
@@ -219,7 +219,7 @@ async fn what_cannot_be_carried_is_told_with_its_reason() {
     let dir = tempfile::tempdir().unwrap();
     let (routing, told) = import(dir.path(), MIXED).await;
     for word in [
-        "model_list[4] (bedrock-claude): left out: signed with AWS",
+        "model_list[4] (anthropic/bedrock): left out: signed with AWS",
         "model_list[6] (vertex): left out: ",
         "model_list[8] (pictures): left out: no endpoint of this mode",
         "model_list[9] (fo::*:static::*): left out: a `*` stands at the end",
@@ -230,6 +230,7 @@ async fn what_cannot_be_carried_is_told_with_its_reason() {
         "router_settings.redis_host: ",
         "content_policy_fallbacks: ",
         "context_window_fallbacks: carried as last targets",
+        "fallbacks of claude: `anthropic/bedrock` was not carried",
         "fallbacks of claude: `nowhere` was not carried",
         "environment_variables: ",
         "guardrails: ",

@@ -69,6 +69,9 @@ struct PutArguments {
     /// Refuse if a request of the last day would find no target.
     #[arg(long)]
     forbid_unroutable: bool,
+    /// Refuse if more than this share of the requests of the last day would find no target.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    max_unroutable: Option<f64>,
     /// With one of these bounds: accept if there are no captures that found a target.
     #[arg(long)]
     allow_empty: bool,
@@ -171,6 +174,7 @@ fn put(client: &ApiClient, wanted: &PutArguments, json: bool) -> Result<()> {
     }
     let mut query = Vec::new();
     query.extend(wanted.max_changed.map(|share| ("max_changed", share.to_string())));
+    query.extend(wanted.max_unroutable.map(|share| ("max_unroutable", share.to_string())));
     let flags =
         [("forbid_unroutable", wanted.forbid_unroutable), ("allow_empty", wanted.allow_empty)];
     query.extend(flags.iter().filter(|(_, on)| *on).map(|(name, _)| (*name, "true".to_owned())));

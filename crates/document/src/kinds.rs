@@ -182,12 +182,16 @@ pub fn words<T: Copy + PartialEq, const N: usize>(
     ShownKind { kind: reader(schema, read), show }
 }
 
+/// Longest duration of a document: 100 years. Times that lie a duration ahead stay within the
+/// calendar of `jiff`, which ends with the year 9999.
+const DURATION_MAX: Duration = Duration::from_secs(36_500 * 86_400);
+
 pub fn duration() -> impl ValueKind<Value = Duration> {
-    duration_in(Duration::ZERO, Duration::MAX)
+    duration_in(Duration::ZERO, DURATION_MAX)
 }
 
 pub fn positive_duration() -> impl ValueKind<Value = Duration> {
-    duration_in(Duration::from_millis(1), Duration::MAX)
+    duration_in(Duration::from_millis(1), DURATION_MAX)
 }
 
 pub fn duration_in(least: Duration, most: Duration) -> impl ValueKind<Value = Duration> {

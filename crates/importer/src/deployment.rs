@@ -34,6 +34,8 @@ pub(super) struct DeploymentList {
     /// Prices and abilities of targets.
     pub(super) models: Vec<(String, Map<String, Value>)>,
     pub(super) deployments: Vec<LitellmDeployment>,
+    /// Names of entries that were left out.
+    pub(super) left_out: Vec<String>,
     /// The settings of each provider with its plain key, by which equal providers are recognized.
     identities: Vec<Map<String, Value>>,
 }
@@ -69,6 +71,7 @@ pub(super) fn deployments(
         let reader = EntryReader { configuration, defaults, entry, place: &place };
         if let Err(why) = reader.read(&name, &mut list, notes) {
             notes.add(&place, &format!("left out: {why}"));
+            list.left_out.push(name);
         }
     }
     list

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::address::check_name;
-use super::deployment::LitellmDeployment;
+use super::deployment::{DeploymentList, LitellmDeployment};
 use super::notes::Notes;
 use super::settings::{LitellmDefaults, group_aliases};
 use rerouter_routing::{ATTEMPTS_MAX, WEIGHT_MAX};
@@ -27,17 +27,18 @@ const ATTEMPTS: usize = 3;
 
 /// Makes a group for each name in the entries, in order.
 pub(super) fn groups(
-    deployments: &[LitellmDeployment],
+    list: &DeploymentList,
     defaults: &LitellmDefaults,
     notes: &mut Notes,
 ) -> Vec<ModelGroup> {
+    let deployments = &list.deployments[..];
     let mut groups: Vec<ModelGroup> = Vec::new();
     for LitellmDeployment { name, .. } in deployments {
         if groups.iter().any(|group| group.name == *name) {
             continue;
         }
         let own = for_all(of_name(deployments, name), defaults, notes);
-        let later = later(deployments, name, defaults, notes);
+        let later = later(list, name, defaults, notes);
         let (strategy, weights) = strategy(&own, !later.is_empty(), defaults, notes);
         let mut targets: Vec<(String, Option<f64>)> = Vec::new();
         for (at, deployment) in own.iter().enumerate() {
@@ -123,7 +124,7 @@ fn add(targets: &mut Vec<(String, Option<f64>)>, target: &str, weight: Option<f6
 
 /// The targets that a name falls back to, in order.
 fn later(
-    deployments: &[LitellmDeployment],
+    list: &DeploymentList,
     name: &str,
     defaults: &LitellmDefaults,
     notes: &mut Notes,
@@ -140,7 +141,7 @@ fn later(
     wanted.extend(defaults.default_fallbacks.iter().filter(|to| *to != name).cloned());
     let mut targets = Vec::new();
     for to in wanted {
-        let found = resolve(deployments, &to);
+        let found = resolve(list, &to);
         if found.is_empty() {
             notes.add(&format!("fallbacks of {name}"), &format!("`{to}` was not carried"));
         }
@@ -149,13 +150,15 @@ fn later(
     targets
 }
 
-/// The targets of a name, found by an equal name, by the id of an entry, or by a pattern.
-fn resolve(deployments: &[LitellmDeployment], name: &str) -> Vec<String> {
+/// The targets of a name, found by an equal name, by the id of an entry, or by a pattern. A pattern
+/// does not stand in for an entry that was left out: LiteLLM would not ask the pattern's provider.
+fn resolve(list: &DeploymentList, name: &str) -> Vec<String> {
+    let deployments = &list.deployments[..];
     let exact = deployments
         .iter()
         .filter(|deployment| deployment.name == name || deployment.id.as_deref() == Some(name));
     let exact: Vec<String> = exact.map(|deployment| deployment.target.clone()).collect();
-    if !exact.is_empty() {
+    if !exact.is_empty() || list.left_out.iter().any(|left| left == name) {
         return exact;
     }
     let rest = |pattern: &str| name.strip_prefix(pattern.strip_suffix('*')?).map(str::len);

@@ -37,7 +37,7 @@ pub fn import(configuration: &Value) -> LitellmImport {
     let mut notes = Notes::default();
     let defaults = settings::read(configuration, &mut notes);
     let list = deployments(configuration, &defaults, &mut notes);
-    let groups = groups::groups(&list.deployments, &defaults, &mut notes);
+    let groups = groups::groups(&list, &defaults, &mut notes);
     let names = groups::names(configuration, &groups, &mut notes);
     LitellmImport {
         routing: write::document(&list, &groups, &names),

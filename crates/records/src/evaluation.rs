@@ -126,6 +126,14 @@ impl EvaluationRecord {
             changed => (changed as f64 / self.routed() as f64).min(1.0),
         }
     }
+
+    /// The same for captures that would find no target.
+    pub fn unroutable_share(&self) -> f64 {
+        match self.unroutable {
+            0 => 0.0,
+            unroutable => (unroutable as f64 / self.routed() as f64).min(1.0),
+        }
+    }
 }
 
 /// Captures that go from one target to another.

@@ -151,6 +151,10 @@ pub struct GateQuery {
     /// Refuse the change if a request of the last 24 hours would lose its last target.
     #[serde(default)]
     pub forbid_unroutable: bool,
+    /// At most this share of the requests of the last 24 hours may lose its last target.
+    #[serde(default)]
+    #[schemars(schema_with = "share", skip_serializing_if = "Option::is_none")]
+    pub max_unroutable: Option<String>,
     /// Accept the change if there are no captures to evaluate it on.
     #[serde(default)]
     pub allow_empty: bool,

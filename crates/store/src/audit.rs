@@ -112,15 +112,15 @@ pub struct Event {
     pub target: AuditTarget,
     pub request: Option<RequestId>,
     pub address: Option<IpAddr>,
-    /// A second target, for which another row is written.
-    pub also: Option<AuditTarget>,
+    /// What the same mutation did besides. Another row is written for each.
+    pub also: Vec<(Action, AuditTarget)>,
 }
 
 impl Event {
     /// An action that no request caused.
     pub fn new(at: Timestamp, actor: Actor, action: Action, kind: &str, id: &str) -> Self {
         let target = AuditTarget::new(kind, id);
-        Event { at, actor, action, target, request: None, address: None, also: None }
+        Event { at, actor, action, target, request: None, address: None, also: Vec::new() }
     }
 
     #[must_use]
@@ -129,8 +129,9 @@ impl Event {
     }
 
     #[must_use]
-    pub fn also(self, kind: &str, id: &str) -> Self {
-        Event { also: Some(AuditTarget::new(kind, id)), ..self }
+    pub fn also(mut self, action: Action, kind: &str, id: &str) -> Self {
+        self.also.push((action, AuditTarget::new(kind, id)));
+        self
     }
 }
 
@@ -165,16 +166,16 @@ pub(super) fn insert(transaction: &Transaction<'_>, event: &Event) -> Result<()>
     rows::insert(transaction, &row)
 }
 
-/// Writes the rows of a mutation: one for its event, one for the second target, and one for each
-/// descendant of a key that changed with it.
+/// Writes the rows of a mutation: one for its event, one for each thing that it did besides, and
+/// one for each descendant of a key that changed with it.
 pub(super) fn insert_all(
     transaction: &Transaction<'_>,
     event: &Event,
     changes: &[Change],
 ) -> Result<()> {
     insert(transaction, event)?;
-    if let Some(also) = &event.also {
-        insert(transaction, &Event { target: also.clone(), ..event.clone() })?;
+    for (action, target) in &event.also {
+        insert(transaction, &Event { action: *action, target: target.clone(), ..event.clone() })?;
     }
     if !matches!(event.action, Action::KeyUpdate | Action::KeyRevoke) {
         return Ok(());

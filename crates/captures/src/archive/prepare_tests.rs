@@ -36,8 +36,9 @@ const NAMES: [&str; 7] = [
     "user-agent",
     "idempotency-key",
 ];
-const BODIES: [&str; 6] = [
+const BODIES: [&str; 7] = [
     "",
+    r#"{"said":"rtr_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe"}"#,
     r#"{"messages":[{"role":"user","content":"hi"}]}"#,
     r#"{"tools":[{"server_url":"https://a.b","authorization":"sk-live-0123456789"}]}"#,
     r#"{"tools":[{"type":"function"}],"said":"canary-0123"}"#,

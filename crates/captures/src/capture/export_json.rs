@@ -1,4 +1,4 @@
-//! The records of a capture in the API's answers and in exports (contract 6.4).
+//! The records of a capture in the API's answers and in exports.
 
 use base64::Engine;
 use bytes::Bytes;
@@ -12,7 +12,6 @@ use rerouter_records::replay::{
 use rerouter_routing::{Candidate, Decision, PlanEntry};
 
 impl Head {
-    /// The summary, as in contract 6.4.
     pub fn summary(&self) -> Replay {
         Replay { base: self.base(), decision: self.decision_summary() }
     }
@@ -84,8 +83,7 @@ impl Head {
 }
 
 impl Capture {
-    /// The whole capture of contract 6.4: the summary, bodies, headers, inputs and the full
-    /// decision.
+    /// The whole capture: the summary, bodies, headers, inputs and the full decision.
     pub fn whole(&self) -> CaptureRecord {
         let (head, bodies) = (&self.head, &self.bodies);
         let (body, body_base64) = text_or_base64(&bodies.request, head.request_captured);

@@ -1,5 +1,5 @@
-//! Parses the JSON of an exported capture (contract 6.4), so that a corpus can be imported, or
-//! evaluated without a gateway.
+//! Parses the JSON of an exported capture, so that a corpus can be imported, or evaluated
+//! without a gateway.
 
 use base64::Engine;
 use bytes::Bytes;

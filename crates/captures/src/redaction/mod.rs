@@ -32,7 +32,7 @@ use rules::{Replacements, Secrets};
 pub struct Redactor {
     /// The expressions in `capture.redact` of the server document.
     expressions: Vec<Expression>,
-    /// Hides the gateway's own keys if a client used one as a name.
+    /// Hides the gateway's own keys.
     keys: KeyRedactor,
 }
 
@@ -49,7 +49,7 @@ impl Redactor {
         Redactor { expressions, keys: KeyRedactor::default() }
     }
 
-    /// This redactor, which also hides these keys in heads.
+    /// This redactor, which also hides these keys.
     #[must_use]
     pub fn veiling(self, keys: KeyRedactor) -> Self {
         Redactor { keys, ..self }
@@ -65,6 +65,7 @@ impl Redactor {
         let mut secrets = Secrets::default();
         let is_clean = self.expressions.is_empty()
             && !self.keys.is_in(packed.fields)
+            && !self.holds_keys(bodies)
             && (!facts.request_captured || rules::find(&bodies.request, &mut secrets).is_empty())
             && answer::find(facts.is_stream, &bodies.response, &mut secrets).is_empty();
         Some(is_clean)
@@ -85,6 +86,10 @@ impl Redactor {
         self.keys.is_in(text.as_bytes())
     }
 
+    fn holds_keys(&self, bodies: &Bodies) -> bool {
+        self.keys.is_in(&bodies.request) || self.keys.is_in(&bodies.response)
+    }
+
     /// Redacts a capture; `None` if its head cannot be written as JSON.
     pub fn redact(&self, capture: &Capture) -> Option<RedactedCapture> {
         let (mut head, mut bodies) = (capture.head.clone(), Bodies::default());
@@ -102,7 +107,8 @@ impl Redactor {
         }
         let answer = &capture.bodies.response;
         let in_answer = answer::find(head.answers_in_events(), answer, &mut secrets);
-        let Some(rules) = Replacements::new(&secrets, &self.expressions) else {
+        let keys = self.holds_keys(&capture.bodies).then_some(&self.keys);
+        let Some(rules) = Replacements::new(&secrets, keys, &self.expressions) else {
             head.lacks_of_request();
             return self.finish(head, Bodies::default());
         };

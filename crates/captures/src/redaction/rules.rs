@@ -1,6 +1,7 @@
-//! The replacements in decoded strings: the secrets of one call, and matches of the operator's
-//! expressions.
+//! The replacements in decoded strings: the secrets of one call, keys of the gateway, and matches
+//! of the operator's expressions.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -10,6 +11,7 @@ use serde_json::Value;
 
 use super::credentials::{is_in_address, is_random};
 use super::fields::{self, FieldRole};
+use rerouter_base::secret::KeyRedactor;
 use rerouter_dialect::wire::json::{self, Edit};
 
 /// Largest size of one compiled expression of `capture.redact`, in bytes.
@@ -66,25 +68,31 @@ impl Secrets {
 
 pub(super) struct Replacements<'a> {
     secrets: Option<AhoCorasick>,
+    /// `None` if no body of the call holds a key of the gateway.
+    keys: Option<&'a KeyRedactor>,
     pub(super) expressions: &'a [Expression],
 }
 
 impl<'a> Replacements<'a> {
     /// Prepares the search. `None` if there are too many secrets.
-    pub(super) fn new(Secrets(secrets): &Secrets, expressions: &'a [Expression]) -> Option<Self> {
+    pub(super) fn new(
+        Secrets(secrets): &Secrets,
+        keys: Option<&'a KeyRedactor>,
+        expressions: &'a [Expression],
+    ) -> Option<Self> {
         if secrets.is_empty() {
-            return Some(Replacements { secrets: None, expressions });
+            return Some(Replacements { secrets: None, keys, expressions });
         }
         if secrets.iter().map(String::len).sum::<usize>() > MOST_SECRETS {
             return None;
         }
         // Of two secrets with the same beginning, the longer one is replaced as a whole.
         let search = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(secrets);
-        Some(Replacements { secrets: Some(search.ok()?), expressions })
+        Some(Replacements { secrets: Some(search.ok()?), keys, expressions })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.secrets.is_none() && self.expressions.is_empty()
+        self.secrets.is_none() && self.keys.is_none() && self.expressions.is_empty()
     }
 
     /// Makes the replacements in a text; `None` if there are none to make.
@@ -92,6 +100,11 @@ impl<'a> Replacements<'a> {
         let secrets = self.secrets.as_ref().filter(|secrets| secrets.is_match(text));
         let mut changed = secrets
             .map(|secrets| secrets.replace_all(text, &vec![REDACTED; secrets.patterns_len()]));
+        if let Some(keys) = self.keys
+            && let Cow::Owned(hidden) = keys.redact(changed.as_deref().unwrap_or(text))
+        {
+            changed = Some(hidden);
+        }
         for Expression(expression) in self.expressions {
             let before = changed.as_deref().unwrap_or(text);
             if expression.is_match(before) {

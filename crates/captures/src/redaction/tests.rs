@@ -204,6 +204,29 @@ fn a_credential_of_the_request_leaves_its_answer_and_its_head() {
 }
 
 #[test]
+fn a_key_of_the_gateway_leaves_the_bodies() {
+    let environment = Secret::new("admin-key-0123456789abcdef");
+    let redactor = Redactor::default().veiling(KeyRedactor::new([&environment]));
+    for (key, shown) in [(OURS, "rtr_AbCd…iBxe"), (environment.expose(), &*"*".repeat(26))] {
+        let asked = |said: &str| json!({"model": "m", "input": format!("why not {said}?")});
+        let split = [delta(&key[..9]), delta(&key[9..])].concat();
+        for (response, stream) in [(format!("no key {key}"), false), (split, true)] {
+            let mut one = of(asked(key).to_string().as_bytes(), response.as_bytes());
+            one.head.response_stream = stream;
+            let kept = redactor.redact(&one).unwrap();
+            assert_eq!(kept.bodies.request, asked(shown).to_string());
+            assert!(!text(&kept).contains(&key[9..]), "{}", text(&kept));
+            assert!(kept.head.not_replayable().is_some());
+        }
+        let kept = redactor.redact(&of(b"{}", key.as_bytes())).unwrap();
+        assert_eq!(
+            (&kept.bodies.response[..], kept.head.not_replayable()),
+            (shown.as_bytes(), None)
+        );
+    }
+}
+
+#[test]
 fn the_tools_that_an_answer_lists_have_no_credentials_either() {
     let tools = json!({"tools": [{"type": "mcp", "authorization": SECRET, "headers": {"a": "b"}}]});
     let created = event(&json!({"type": "response.created", "response": tools}));

@@ -108,8 +108,7 @@ fn too_many_changed(report: &EvaluationRecord, most: f64) -> Option<String> {
 }
 
 fn too_many_unroutable(report: &EvaluationRecord, most: f64) -> Option<String> {
-    let (lost, all) = (report.unroutable, report.routed());
-    let share = if lost == 0 { 0.0 } else { (lost as f64 / all as f64).min(1.0) };
+    let (lost, all, share) = (report.unroutable, report.routed(), report.unroutable_share());
     (share > most).then(|| {
         let (share, most) = (percent(share), percent(most));
         format!("{lost} of {all} captures ({share}) would find no target, at most {most} may")

@@ -41,6 +41,13 @@ impl IfMatch {
         }
     }
 
+    /// The version that must still be the current one when the change happens: `current` if the
+    /// header names it, else no version at all. `None` if it may be any.
+    pub(super) fn expected(&self, current: &str) -> Option<String> {
+        let expected = if self.check(current).is_ok() { current } else { "" };
+        self.names_one().then(|| expected.to_owned())
+    }
+
     /// Whether the header names a version, so that a concurrent change must fail.
     pub(super) fn names_one(&self) -> bool {
         matches!(self.0, Some(EntityTags::OneOf(_)))
@@ -143,6 +150,12 @@ mod tests {
         ] {
             assert_eq!(check(malformed).unwrap_err().field(), Some("If-Match"), "{malformed:?}");
         }
+        let expected = |lines: &[&str]| {
+            IfMatch::read(&headers(&IF_MATCH, lines)).map(|condition| condition.expected("a"))
+        };
+        assert_eq!(expected(&["*"]).unwrap(), None);
+        assert_eq!(expected(&["\"b\", \"a\""]).unwrap().as_deref(), Some("a"));
+        assert_eq!(expected(&["W/\"a\""]).unwrap().as_deref(), Some(""));
         let stale = IfMatch::read(&headers(&IF_MATCH, &["\"a\""])).unwrap().check("b").unwrap_err();
         assert_eq!(stale.kind(), Kind::PreconditionFailed);
     }

@@ -34,6 +34,8 @@ pub(super) struct Gate {
     max_changed: Option<f64>,
     /// Whether no request may lose its last target.
     forbid_unroutable: bool,
+    /// Share of requests that may lose their last target, 0 to 1.
+    max_unroutable: Option<f64>,
     /// Whether a change passes without captures to evaluate it on.
     allow_empty: bool,
 }
@@ -41,20 +43,20 @@ pub(super) struct Gate {
 impl Gate {
     /// `None` if the query has no condition.
     pub(super) fn read(query: &GateQuery) -> Result<Option<Gate>> {
-        let refused =
-            || Error::invalid("max_changed", format!("max_changed must be {}.", share::SPELLINGS));
-        let max_changed = query.max_changed.as_deref();
+        let share = |name: &'static str, text: &Option<String>| {
+            let refused = || Error::invalid(name, format!("{name} must be {}.", share::SPELLINGS));
+            text.as_deref().map(|text| share::read(text).ok_or_else(refused)).transpose()
+        };
         let gate = Gate {
-            max_changed: max_changed
-                .map(|text| share::read(text).ok_or_else(refused))
-                .transpose()?,
+            max_changed: share("max_changed", &query.max_changed)?,
             forbid_unroutable: query.forbid_unroutable,
+            max_unroutable: share("max_unroutable", &query.max_unroutable)?,
             allow_empty: query.allow_empty,
         };
-        if gate.allow_empty && gate.max_changed.is_none() && !gate.forbid_unroutable {
+        if gate == (Gate { allow_empty: true, ..Gate::default() }) {
             return Err(Error::invalid(
                 "allow_empty",
-                "allow_empty needs max_changed or forbid_unroutable.",
+                "allow_empty needs max_changed, max_unroutable or forbid_unroutable.",
             ));
         }
         Ok((gate != Gate::default()).then_some(gate))
@@ -115,11 +117,21 @@ impl Gate {
     fn against(&self, report: &EvaluationReport) -> Option<String> {
         let counts = &report.counts;
         let EvaluationRecord { changed, evaluated, unroutable, .. } = counts;
+        let routed = counts.routed();
         if self.forbid_unroutable && *unroutable > 0 {
             return Some(format!("{unroutable} of {evaluated} requests would have no target."));
         }
+        let share = counts.unroutable_share();
+        if let Some(most) = self.max_unroutable.filter(|most| share > *most) {
+            return Some(format!(
+                "{unroutable} of {routed} requests ({:.2} %) would have no target; the maximum is \
+                 {:.2} %.",
+                share * 100.0,
+                most * 100.0
+            ));
+        }
         let most = self.max_changed.filter(|most| counts.changed_share() > *most)?;
-        let (routed, share) = (counts.routed(), counts.changed_share() * 100.0);
+        let share = counts.changed_share() * 100.0;
         Some(format!(
             "{changed} of {routed} requests ({share:.2} %) would change their target; the \
              maximum is {:.2} %.",

@@ -2,10 +2,11 @@
 //! with `${…}` unexpanded and without literal credentials.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_MATCH, VARY};
+use http::header::{ACCEPT, CONTENT_TYPE, ETAG, VARY};
 use http::{HeaderMap, HeaderValue, Response};
 
 use super::call::{Answer, Call, event};
+use super::conditional::IfMatch;
 use super::gate::Gate;
 use super::outline::outline;
 use super::route::{ApiRequest, ApiResult};
@@ -64,7 +65,7 @@ pub(super) async fn get(app: &App, who: &Principal, request: &ApiRequest) -> Api
 
 pub(super) async fn put(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let gate = Gate::read(&Call { app, who, request }.query()?)?;
-    let expected = expected(request.headers())?;
+    let expected = expected(app, request.headers())?;
     let text = document(request)?;
     let put = event(app, who, request, Action::ConfigPut, "config", "");
     let by = ChangeAuthor { principal: who, event: &put };
@@ -183,7 +184,7 @@ pub(super) async fn revision(call: Call<'_>) -> Result<Answer<RevisionRecord>> {
 pub(super) async fn rollback(app: &App, who: &Principal, request: &ApiRequest) -> ApiResult {
     let call = Call { app, who, request };
     call.no_query()?;
-    let expected = expected(request.headers())?;
+    let expected = expected(app, request.headers())?;
     let Rollback { revision } = call.body()?;
     let kept = app.store.document(&revision).await.map_err(Error::store_unavailable)?;
     let text = kept.ok_or_else(|| Error::not_found("revision"))?;
@@ -210,22 +211,8 @@ fn document(request: &ApiRequest) -> Result<String> {
 }
 
 /// The revision that the change expects to be live (RFC 9110 section 13.1.1); `None` for any.
-fn expected(headers: &HeaderMap) -> Result<Option<String>> {
-    let mut lines = headers.get_all(IF_MATCH).iter();
-    let malformed = || Error::invalid("If-Match", "If-Match must be `*` or one entity tag.");
-    let Some(line) = lines.next() else { return Ok(None) };
-    let line = line.to_str().map_err(|_| malformed())?.trim();
-    if lines.next().is_some() {
-        return Err(malformed());
-    }
-    if line == "*" {
-        return Ok(None);
-    }
-    let tag = line
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-        .filter(|tag| !tag.contains('"'));
-    tag.map(|tag| Some(tag.to_owned())).ok_or_else(malformed)
+fn expected(app: &App, headers: &HeaderMap) -> Result<Option<String>> {
+    Ok(IfMatch::read(headers)?.expected(&app.revision()))
 }
 
 fn expecting(expected: Option<&str>) -> Precondition<'_> {

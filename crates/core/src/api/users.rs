@@ -73,12 +73,18 @@ pub(super) async fn update(call: Call<'_>, patch: UserPatch) -> Result<Answer<Us
         // The store checks this too, but does not know of pending disablings yet.
         return Err(StoreError::LastAdmin.into());
     }
-    let action = match disables {
-        true => Action::UserDisable,
-        false if hash.is_some() => Action::PasswordChange,
-        false => Action::UserUpdate,
-    };
-    let store = call.noting(action, "user", user.id.as_str());
+    if disables {
+        wanted.disabled = user.disabled;
+    }
+    let actions = [
+        (disables, Action::UserDisable),
+        (hash.is_some(), Action::PasswordChange),
+        (wanted != *user || (!disables && hash.is_none()), Action::UserUpdate),
+    ];
+    let mut actions = actions.into_iter().filter(|(done, _)| *done).map(|(_, action)| action);
+    let first = call.event(actions.next().unwrap_or(Action::UserUpdate), "user", user.id.as_str());
+    let event = actions.fold(first, |event, action| event.also(action, "user", user.id.as_str()));
+    let store = app.store.noting(event);
     let by = who.clone();
     let change = Arc::new(move |user: &mut UserRow| {
         apply(&patch, hash.as_deref(), user, &by).map_err(|_| StoreError::Conflict)

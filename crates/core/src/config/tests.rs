@@ -181,6 +181,8 @@ s.yaml:18:28: audit.retention.age: must be a duration (for example `20ms`, `30s`
     `12h` or `7d`)
 ";
     similar(&server_problems(text), wanted);
+    let endless = "session: { idle: 36501d, absolute: 106751991167d }";
+    assert_eq!(server_problems(endless).matches("must be at most 36500d").count(), 2);
     assert!(server_problems("data_dir: ''").contains("must be the path of a file or directory"));
 }
 

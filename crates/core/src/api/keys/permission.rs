@@ -22,7 +22,7 @@ pub(super) fn noted(call: Call<'_>, user: &UserId, action: Action, key: &KeyRow)
     if key.owner == *user || matches!(call.who, Principal::Admin) {
         event
     } else {
-        event.also("user", key.owner.as_str())
+        event.also(action, "user", key.owner.as_str())
     }
 }
 
