@@ -103,6 +103,65 @@ fn calls_without_an_index_or_an_id_are_told_apart() {
 }
 
 #[test]
+fn calls_with_one_index_and_no_id_are_told_apart_by_name() {
+    let deltas = [
+        call(Some(0), "", "look", "{\"x\""),
+        call(Some(0), "", "look", ":1}"),
+        call(Some(0), "", "hear", "{\"y\":2}"),
+    ];
+    let stream = chat_chunks(&deltas, "tool_calls");
+    let messages = translated(Dialect::Chat, Dialect::Messages, stream.as_bytes(), 64);
+    let calls: Vec<_> = message_calls(&messages).into_iter().map(|call| (call.1, call.2)).collect();
+    assert_eq!(calls, [("look".into(), json!({ "x": 1 })), ("hear".into(), json!({ "y": 2 }))]);
+}
+
+#[test]
+fn arguments_that_are_no_object_become_one_also_in_a_stream_of_messages() {
+    for (pieces, input) in [
+        (&["not \"J", "SON\"\n"][..], json!({ "arguments": "not \"JSON\"\n" })),
+        (&[" ", "null"], json!({ "arguments": "null" })),
+        (&["[1]"], json!({ "arguments": "[1]" })),
+        (&[" ", "{\"a\"", ":1}"], json!({ "a": 1 })),
+    ] {
+        let deltas: Vec<Value> = (pieces.iter())
+            .zip([("functions.f:0", "f"), ("", ""), ("", "")])
+            .map(|(piece, (id, name))| call(Some(0), id, name, piece))
+            .collect();
+        let stream = chat_chunks(&deltas, "tool_calls");
+        let messages = translated(Dialect::Chat, Dialect::Messages, stream.as_bytes(), 64);
+        // An id has only characters that Anthropic takes back.
+        assert_eq!(message_calls(&messages), [("functions_2ef_3a0".into(), "f".into(), input)]);
+    }
+}
+
+#[test]
+fn an_event_without_data_and_a_second_end_change_nothing() {
+    let stream = chat_chunks(&[json!({ "content": "yes" })], "stop");
+    let odd = stream.replace("\n\n", "\n\nevent: keepalive\ndata: \n\ndata:\n\n");
+    for to in CLIENTS {
+        let plain = translated(Dialect::Chat, to, stream.as_bytes(), 64);
+        assert_eq!(translated(Dialect::Chat, to, odd.as_bytes(), 64), plain);
+        let gemini = events(&[gemini_answer()]);
+        let done = format!("{gemini}data: [DONE]\n\n");
+        assert_eq!(
+            translated(Dialect::Gemini, to, done.as_bytes(), 64),
+            translated(Dialect::Gemini, to, gemini.as_bytes(), 64)
+        );
+    }
+}
+
+#[test]
+fn an_end_by_failure_is_an_error() {
+    for word in ["error", "insufficient_system_resource", "abort"] {
+        let stream = chat_chunks(&[json!({ "content": "half" })], word);
+        for to in CLIENTS {
+            let said = translated(Dialect::Chat, to, stream.as_bytes(), 64);
+            assert!(said.contains("did not finish its answer"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn arguments_that_come_before_the_name_are_kept() {
     let stream = chat_chunks(
         &[call(Some(0), "", "", "{\"x\""), call(Some(0), "a", "look", ":1}")],

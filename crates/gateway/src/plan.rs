@@ -96,6 +96,8 @@ pub(super) struct SentRequest {
     /// The edit that asks for the usage of a stream, if the client asks for a stream but not for
     /// its usage.
     pub(super) ask_usage: Option<Edit>,
+    /// As in [`ModelRequest`](request::ModelRequest).
+    pub(super) has_foreign_thinking: bool,
     /// Whether the client asks for the usage of a stream.
     pub(super) includes_usage: bool,
     pub(super) headers: HeaderMap,
@@ -124,6 +126,7 @@ impl SentRequest {
             headers: forwarded(headers),
             query: prompt.query,
             body: prompt.body,
+            has_foreign_thinking: prompt.request.has_foreign_thinking,
             model: prompt.request.model_span,
             includes_usage: prompt.request.ask_usage.is_none(),
             ask_usage: prompt.request.ask_usage,
@@ -135,10 +138,15 @@ impl SentRequest {
         }
     }
 
-    /// The body for this target: with the target's name of the model and, if
-    /// [`own_question`](SentRequest::own_question) says so, a question for the usage.
+    /// The body for this target: with the target's name of the model, without foreign thinking,
+    /// and, if [`own_question`](SentRequest::own_question) says so, with a question for the usage.
     pub(super) fn body_for(&self, target: &Target) -> Bytes {
-        request::rename_model(&self.body, &self.model, &target.model, self.own_question(target))
+        let foreign = match self.has_foreign_thinking {
+            true => request::without_foreign_thinking(&self.body),
+            false => Vec::new(),
+        };
+        let edits = foreign.iter().chain(self.own_question(target));
+        request::rename_model(&self.body, &self.model, &target.model, edits)
     }
 
     /// The edit that asks this target for the usage of a stream, if the client does not ask for the

@@ -29,7 +29,7 @@ use rerouter_core::app::{App, Live};
 use rerouter_core::prompt::{NeutralForm, Prompt, READ_INLINE, neutral_form, reading_turn};
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::protocol::Way;
-use rerouter_dialect::request;
+use rerouter_dialect::request::{self, ModelRequest};
 use rerouter_routing::{Decision, Target, shadow};
 
 /// Time that a draining gateway waits for shadows, whose answers nobody waits for.
@@ -157,7 +157,7 @@ impl ShadowCopy {
         } else {
             making()
         };
-        let ShadowBody { body, sent, model, neutral } = made?;
+        let ShadowBody { body, sent, model, has_foreign_thinking, neutral } = made?;
         self.record.sends(&self.app, &sent);
         let plan = CallPlan::of_shadow(
             self.live.clone(),
@@ -169,6 +169,7 @@ impl ShadowCopy {
             endpoint: self.endpoint,
             body,
             model,
+            has_foreign_thinking,
             ask_usage: None,
             includes_usage: false,
             headers: std::mem::take(&mut self.headers),
@@ -195,6 +196,7 @@ struct ShadowBody {
     sent: Bytes,
     /// The range of the model's name in the body.
     model: Range<usize>,
+    has_foreign_thinking: bool,
     neutral: Option<NeutralForm>,
 }
 
@@ -210,9 +212,10 @@ impl ShadowBody {
             Some(sent) => request::without_stream(sent)?,
             None => body.clone(),
         };
-        let model = request::read_request(&body, endpoint)?.model_span;
+        let ModelRequest { model_span: model, has_foreign_thinking, .. } =
+            request::read_request(&body, endpoint)?;
         let neutral = is_translated.then(|| neutral_form(endpoint, &body));
-        Ok(ShadowBody { body, sent, model, neutral })
+        Ok(ShadowBody { body, sent, model, has_foreign_thinking, neutral })
     }
 }
 

@@ -35,6 +35,7 @@ const TEXTS: [ChatPart; 3] = [ChatPart::Thinking, ChatPart::Text, ChatPart::Refu
 struct ToolCallProgress {
     index: Option<u64>,
     id: String,
+    name: String,
     /// A call starts when its name is known.
     started: bool,
     /// Arguments that arrived before the name.
@@ -133,6 +134,8 @@ impl ChatStreamReader {
         }
         if let Some(error) = error {
             each(StreamEvent::Failed(failure::read_in_band(error.get())));
+        } else if chunk.choices.iter().flatten().any(ChatChoice::has_failed) {
+            each(StreamEvent::Failed(failure::unfinished()));
         }
         tell_unknown("", &chunk.others, each);
         if let Some(groq) = &chunk.x_groq {
@@ -257,8 +260,7 @@ impl ChatStreamReader {
         }
         let Some(call) = self.calls.get_mut(number) else { return };
         if call.id.is_empty() {
-            // A longer id is cut: no real one is.
-            call.id = id.chars().take(1_024).collect();
+            call.id = short(id);
         }
         let key = ChatPart::Call(number);
         if call.started {
@@ -273,6 +275,7 @@ impl ChatStreamReader {
             return each(StreamEvent::Working);
         }
         call.started = true;
+        call.name = short(name);
         let (id, early) = (call.id.clone(), std::mem::take(&mut call.early));
         self.early = self.early.saturating_sub(early.len());
         let kind = match kind {
@@ -285,7 +288,7 @@ impl ChatStreamReader {
     }
 
     /// The position of the call that a delta belongs to. Some servers write no index, or 0 for each
-    /// call. Then a different id with a name begins another call.
+    /// call. Then a different id with a name, or without ids a different name, begins another call.
     fn number_of_call(&self, index: Option<u64>, id: &str, name: &str) -> usize {
         let known = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index),
@@ -294,13 +297,18 @@ impl ChatStreamReader {
         let Some(number) = known else { return self.calls.len() };
         let other = self.calls.get(number).is_some_and(|call| {
             let begun = call.started && !name.is_empty();
-            begun && (id != call.id || id.is_empty() && index.is_none())
+            begun
+                && (id != call.id || id.is_empty() && (index.is_none() || short(name) != call.name))
         });
         if other { self.calls.len() } else { number }
     }
 }
 
 impl<'a> ChatChoice<'a> {
+    fn has_failed(&self) -> bool {
+        self.index.0.unwrap_or(0) == 0 && FAILURES.contains(&&*self.finish_reason)
+    }
+
     /// What it says. A whole completion has a message, a chunk a delta; some have the other too.
     fn said(&self, whole: bool) -> Option<&CompletionDelta<'a>> {
         let (delta, message) = (self.delta.as_ref(), self.message.as_ref());
@@ -336,6 +344,14 @@ fn citation(cited: &UrlCitation<'_>) -> Citation {
         span: cited.start_index.0.zip(cited.end_index.0),
     }
 }
+
+/// An id or name as it is kept: no real one is longer.
+fn short(text: &str) -> String {
+    text.chars().take(1_024).collect()
+}
+
+/// Values of `finish_reason` that are errors: of Mistral and OpenRouter, DeepSeek, vLLM and SGLang.
+const FAILURES: [&str; 3] = ["error", "insufficient_system_resource", "abort"];
 
 fn stop_reason(word: &str) -> Option<StopReason> {
     Some(match word {

@@ -85,6 +85,10 @@ pub(crate) struct GeminiStreamReader {
 
 impl ReadEvents for GeminiStreamReader {
     fn event(&mut self, name: &str, data: &str, each: Each<'_>) -> Result<(), Unreadable> {
+        // Proxies send it, as chat completions end so.
+        if data.trim_ascii() == "[DONE]" {
+            return Ok(());
+        }
         let chunk: GeminiChunk<'_> = serde_json::from_str(data).map_err(|_| Unreadable)?;
         let error = chunk.error.map(RawValue::get).filter(|error| *error != "null");
         let error = error.or((name == "error").then_some(data));

@@ -133,8 +133,6 @@ fn an_error_says_its_status() {
     assert_eq!(classify(Dialect::Gemini, event(&error).as_bytes()), EventKind::Error(read.clone()));
     let first = tally(&event(&error), &[]);
     assert_eq!((first.verdict(), first.error()), (StreamVerdict::Error, Some(&read)));
-    let other = classify(Dialect::Gemini, b"data: [DONE]\n\n");
-    assert_eq!(other, EventKind::Other, "its streams have no such event");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Writes answers as messages.
 
+use super::request_writer::tool_id;
 use crate::neutral::answer::{Answer, Citation, StopReason, TokenCounts};
 use crate::neutral::ids;
 use crate::neutral::json_text::{Quoted, put, put_arguments};
@@ -49,13 +50,14 @@ fn write_block(part: &Part, cited: &[&Citation], before: &str, out: &mut Vec<u8>
             }
             let signature = own.and_then(|seal| seal.text("signature")).map(str::to_owned);
             let signature = signature.or_else(|| seal.as_ref().map(Seal::to_text));
-            let signature = signature.unwrap_or_default();
+            let signature = signature.unwrap_or_else(|| seal::NONE.to_owned());
             put!(out, before, "{\"type\":\"thinking\",\"thinking\":", Quoted(text));
             put!(out, ",\"signature\":", Quoted(&signature), "}");
         }
         Part::ToolCall(ToolCall { id, name, arguments })
         | Part::TextCall(ToolCall { id, name, arguments }) => {
-            put!(out, before, "{\"type\":\"tool_use\",\"id\":", Quoted(id), ",\"name\":");
+            put!(out, before, "{\"type\":\"tool_use\",\"id\":", Quoted(&tool_id(id)));
+            put!(out, ",\"name\":");
             put!(out, Quoted(name), ",\"input\":");
             put_arguments(arguments, out);
             put!(out, "}");

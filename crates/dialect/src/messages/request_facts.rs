@@ -8,6 +8,7 @@ use super::super::request::member_names::MemberNames;
 use super::super::request::model_request::{RequestBuilder, TOKENS_PER_CALL, TOKENS_PER_MESSAGE};
 use super::super::request::text::{inside, read_word, tokens_of};
 use super::super::request::tools::{FORMAT, read_format, read_format_within, read_tools};
+use crate::neutral::seal;
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
@@ -119,7 +120,16 @@ impl BlockContent {
         let mut block = ContentBlock::default();
         let mut names = MemberNames::new(
             "content.",
-            &["type", "text", "content", "source", "name", "input", "encrypted_content"],
+            &[
+                "type",
+                "text",
+                "content",
+                "source",
+                "name",
+                "input",
+                "encrypted_content",
+                "signature",
+            ],
         );
         cursor.members(|cursor, name| {
             match names.find(&name)? {
@@ -133,6 +143,10 @@ impl BlockContent {
                 }
                 "encrypted_content" => {
                     block.below.calls += cursor.skip()?.len() as u64 / ENCRYPTED_CHARACTERS
+                }
+                "signature" => {
+                    prompt.has_foreign_thinking |=
+                        read_word(cursor)?.is_some_and(|signature| seal::is_foreign(&signature));
                 }
                 _ => cursor.pass()?,
             }

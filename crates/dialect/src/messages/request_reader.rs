@@ -305,9 +305,9 @@ fn note_other(kind: String, path: &'static str, uses: &mut UsedFeatures) {
 fn read_thinking(block: Block) -> Thinking {
     let signed = block.signature.map(|signature| ("signature", signature));
     let sealed = signed.or(block.data.map(|data| ("redacted", data)));
-    let seal = sealed.map(|(member, sealed)| {
+    let seal = sealed.and_then(|(member, sealed)| {
         let own = || Seal { dialect: seal::MESSAGES, value: json!({ member: sealed }) };
-        Seal::from_text(&sealed).unwrap_or_else(own)
+        Seal::from_signature(&sealed, own)
     });
     Thinking { text: block.thinking.unwrap_or_default(), seal }
 }

@@ -169,7 +169,7 @@ fn write_thinking(block: &mut Members<'_>, thinking: &Thinking) {
 
 /// Makes an id that matches `[a-zA-Z0-9_-]+`: any other byte becomes `_` and two hexadecimal
 /// digits.
-fn tool_id(id: &str) -> String {
+pub(super) fn tool_id(id: &str) -> String {
     let mut out = String::with_capacity(id.len());
     for byte in id.bytes() {
         match byte {

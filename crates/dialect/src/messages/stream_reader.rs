@@ -254,8 +254,9 @@ impl MessagesStreamReader {
     }
 
     fn stop(&mut self, index: u64, each: Each<'_>) {
-        if !self.signature.is_empty() {
-            let value = json!({ "signature": std::mem::take(&mut self.signature) });
+        let signature = std::mem::take(&mut self.signature);
+        if !matches!(&*signature, "" | seal::NONE) {
+            let value = json!({ "signature": signature });
             self.parts.seal(index, Seal { dialect: seal::MESSAGES, value }, each);
         }
         self.parts.end(index, each);

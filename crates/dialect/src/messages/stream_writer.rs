@@ -1,23 +1,35 @@
 //! Writes neutral events as streams of messages. Only one block may be open: a part that starts
 //! while another block is open waits for its end.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
+
+use serde_json::Value;
 
 use super::answer_writer::{id, stop_words, write_citation, write_usage};
 use super::failure;
+use super::request_writer::tool_id;
 use crate::neutral::answer::{Citation, StopReason, TokenCounts};
 use crate::neutral::answer_builder::COLLECT_BYTES;
 use crate::neutral::event::{PartKind, StreamEvent, WriteEvents};
 use crate::neutral::failure::too_long;
 use crate::neutral::json_text::{Quoted, put};
-use crate::neutral::seal::Seal;
+use crate::neutral::seal::{self, Seal};
 use crate::usage_object::PartialUsage;
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum BlockKind {
     Text,
-    Thinking,
-    ToolUse { id: String, name: String },
+    Thinking {
+        sealed: bool,
+    },
+    /// `wraps`: whether the arguments become the member `arguments` of an object; `None` before
+    /// their first byte that is not blank.
+    ToolUse {
+        id: String,
+        name: String,
+        wraps: Option<bool>,
+    },
 }
 
 /// The open block, or a part that waits for it.
@@ -62,8 +74,8 @@ impl WriteEvents for MessagesStreamWriter {
             StreamEvent::PartStart { index, part } => self.start(index, part, out),
             StreamEvent::Delta { index, text } => self.text(index, text, out),
             StreamEvent::Sealed { index, seal } => {
-                if self.blocks.front().is_some_and(|open| open.part == index) {
-                    self.write_seal(&seal, out);
+                if let Some(open) = self.blocks.front_mut().filter(|open| open.part == index) {
+                    write_signature(self.index, &mut open.kind, &seal.to_text(), out);
                 } else if let Some(block) = self.waiting(index) {
                     block.seal = Some(seal);
                 }
@@ -103,22 +115,22 @@ impl MessagesStreamWriter {
     fn start(&mut self, part: usize, kind: PartKind<'_>, out: &mut Vec<u8>) {
         let kind = match kind {
             PartKind::Text | PartKind::Refusal => BlockKind::Text,
-            PartKind::Thinking => BlockKind::Thinking,
+            PartKind::Thinking => BlockKind::Thinking { sealed: false },
             PartKind::ToolCall { id, name } | PartKind::TextCall { id, name } => {
-                BlockKind::ToolUse { id: id.to_owned(), name: name.to_owned() }
+                BlockKind::ToolUse { id: tool_id(id), name: name.to_owned(), wraps: None }
             }
         };
         let (text, seal, cited, ended) = (String::new(), None, Vec::new(), false);
         let block = PendingBlock { part, kind, text, seal, cited, ended };
         if self.blocks.is_empty() {
-            self.write_start(&block.kind, out);
+            write_start(self.index, &block.kind, out);
         }
         self.blocks.push_back(block);
     }
 
     fn text(&mut self, part: usize, text: &str, out: &mut Vec<u8>) {
-        if let Some(open) = self.blocks.front().filter(|open| open.part == part) {
-            return self.write_text(&open.kind, text, out);
+        if let Some(open) = self.blocks.front_mut().filter(|open| open.part == part) {
+            return write_text(self.index, &mut open.kind, text, out);
         }
         self.waiting_bytes += text.len();
         if self.waiting_bytes > COLLECT_BYTES {
@@ -134,67 +146,39 @@ impl MessagesStreamWriter {
         if let Some(block) = self.waiting(part) {
             block.ended = true;
         }
-        while self.blocks.front().is_some_and(|open| open.ended) {
-            self.blocks.pop_front();
+        while let Some(mut ended) = self.blocks.pop_front_if(|open| open.ended) {
+            match ended.kind {
+                BlockKind::ToolUse { wraps: Some(true), .. } => {
+                    begin_delta(self.index, PARTIAL_JSON, out);
+                    put!(out, Quoted("\"}"), "}}\n\n");
+                }
+                BlockKind::Thinking { sealed: false } => {
+                    write_signature(self.index, &mut ended.kind, seal::NONE, out);
+                }
+                _ => {}
+            }
             put!(out, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",");
             put!(out, "\"index\":", self.index, "}\n\n");
             self.index += 1;
             let Some(next) = self.blocks.front_mut() else { return };
-            let (kind, text) = (next.kind.clone(), std::mem::take(&mut next.text));
+            let text = std::mem::take(&mut next.text);
             let (seal, cited) = (next.seal.take(), std::mem::take(&mut next.cited));
             self.waiting_bytes = self.waiting_bytes.saturating_sub(text.len());
-            self.write_start(&kind, out);
+            write_start(self.index, &next.kind, out);
             if !text.is_empty() {
-                self.write_text(&kind, &text, out);
+                write_text(self.index, &mut next.kind, &text, out);
+            }
+            if let Some(seal) = seal {
+                write_signature(self.index, &mut next.kind, &seal.to_text(), out);
             }
             cited.iter().for_each(|citation| self.write_citation(citation, out));
-            if let Some(seal) = seal {
-                self.write_seal(&seal, out);
-            }
         }
-    }
-
-    fn write_start(&self, kind: &BlockKind, out: &mut Vec<u8>) {
-        put!(out, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":");
-        put!(out, self.index, ",\"content_block\":");
-        match kind {
-            BlockKind::Text => put!(out, "{\"type\":\"text\",\"text\":\"\"}"),
-            BlockKind::Thinking => {
-                put!(out, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
-            }
-            BlockKind::ToolUse { id, name } => {
-                put!(out, "{\"type\":\"tool_use\",\"id\":", Quoted(id), ",\"name\":");
-                put!(out, Quoted(name), ",\"input\":{}}");
-            }
-        }
-        put!(out, "}\n\n");
     }
 
     fn write_citation(&self, citation: &Citation, out: &mut Vec<u8>) {
-        self.begin_delta("\"citations_delta\",\"citation\":", out);
+        begin_delta(self.index, "\"citations_delta\",\"citation\":", out);
         write_citation(citation, out);
         put!(out, "}}\n\n");
-    }
-
-    fn write_seal(&self, seal: &Seal, out: &mut Vec<u8>) {
-        self.begin_delta("\"signature_delta\",\"signature\":", out);
-        put!(out, Quoted(&seal.to_text()), "}}\n\n");
-    }
-
-    fn write_text(&self, kind: &BlockKind, text: &str, out: &mut Vec<u8>) {
-        let member = match kind {
-            BlockKind::Text => "\"text_delta\",\"text\":",
-            BlockKind::Thinking => "\"thinking_delta\",\"thinking\":",
-            BlockKind::ToolUse { .. } => "\"input_json_delta\",\"partial_json\":",
-        };
-        self.begin_delta(member, out);
-        put!(out, Quoted(text), "}}\n\n");
-    }
-
-    /// Begins a delta with its type and the name of its other member.
-    fn begin_delta(&self, member: &str, out: &mut Vec<u8>) {
-        put!(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
-        put!(out, self.index, ",\"delta\":{\"type\":", member);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
@@ -204,4 +188,62 @@ impl MessagesStreamWriter {
         write_usage(&self.usage, out);
         put!(out, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
     }
+}
+
+/// The type of a delta of a tool's arguments, and the name of its other member.
+const PARTIAL_JSON: &str = "\"input_json_delta\",\"partial_json\":";
+
+fn write_start(index: u64, kind: &BlockKind, out: &mut Vec<u8>) {
+    put!(out, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":");
+    put!(out, index, ",\"content_block\":");
+    match kind {
+        BlockKind::Text => put!(out, "{\"type\":\"text\",\"text\":\"\"}"),
+        BlockKind::Thinking { .. } => {
+            put!(out, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
+        }
+        BlockKind::ToolUse { id, name, .. } => {
+            put!(out, "{\"type\":\"tool_use\",\"id\":", Quoted(id), ",\"name\":");
+            put!(out, Quoted(name), ",\"input\":{}}");
+        }
+    }
+    put!(out, "}\n\n");
+}
+
+fn write_text(index: u64, kind: &mut BlockKind, text: &str, out: &mut Vec<u8>) {
+    let (member, text) = match kind {
+        BlockKind::Text => ("\"text_delta\",\"text\":", Cow::Borrowed(text)),
+        BlockKind::Thinking { .. } => ("\"thinking_delta\",\"thinking\":", Cow::Borrowed(text)),
+        BlockKind::ToolUse { wraps, .. } => (PARTIAL_JSON, within_object(wraps, text)),
+    };
+    begin_delta(index, member, out);
+    put!(out, Quoted(&text), "}}\n\n");
+}
+
+fn write_signature(index: u64, kind: &mut BlockKind, signature: &str, out: &mut Vec<u8>) {
+    if let BlockKind::Thinking { sealed } = kind {
+        *sealed = true;
+    }
+    begin_delta(index, "\"signature_delta\",\"signature\":", out);
+    put!(out, Quoted(signature), "}}\n\n");
+}
+
+/// The next piece of a tool's arguments. Those that do not begin as a JSON object become a member of
+/// one.
+fn within_object<'a>(wraps: &mut Option<bool>, text: &'a str) -> Cow<'a, str> {
+    let begins = wraps.is_none();
+    if begins {
+        *wraps = text.trim_ascii_start().chars().next().map(|first| first != '{');
+    }
+    if *wraps != Some(true) {
+        return Cow::Borrowed(text);
+    }
+    let quoted = Value::from(text).to_string();
+    let inside = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+    Cow::Owned(if begins { format!("{{\"arguments\":\"{inside}") } else { inside.to_owned() })
+}
+
+/// Begins a delta with its type and the name of its other member.
+fn begin_delta(index: u64, member: &str, out: &mut Vec<u8>) {
+    put!(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
+    put!(out, index, ",\"delta\":{\"type\":", member);
 }

@@ -11,6 +11,13 @@ pub(crate) const GEMINI: &str = "gemini";
 
 /// The prefix of the text form. Signatures of providers contain no dot.
 const MARK: &str = "rerouter.";
+/// The text form for thinking that came without a proof.
+pub(crate) const NONE: &str = "rerouter.none";
+
+/// Whether a signature is the text form of a seal, which its own dialect's providers refuse.
+pub(crate) fn is_foreign(signature: &str) -> bool {
+    signature.starts_with(MARK)
+}
 
 /// A provider's proof of its thinking, with all members that its dialect needs to repeat it:
 ///
@@ -31,8 +38,13 @@ impl Seal {
         format!("{MARK}{}.{value}", self.dialect)
     }
 
-    /// The seal of another dialect in a text that the client sent back; `None` if the text is the
-    /// dialect's own.
+    /// The seal in a signature that the client sent back: that of another dialect, or `own` if the
+    /// signature is no text form. `None` for [`NONE`].
+    pub(crate) fn from_signature(text: &str, own: impl FnOnce() -> Seal) -> Option<Seal> {
+        if is_foreign(text) { Seal::from_text(text) } else { Some(own()) }
+    }
+
+    /// The seal of another dialect; `None` if the text is no text form of one.
     pub(crate) fn from_text(text: &str) -> Option<Seal> {
         let (dialect, value) = text.strip_prefix(MARK)?.split_once('.')?;
         let dialect = [MESSAGES, RESPONSES, GEMINI].into_iter().find(|known| *known == dialect)?;

@@ -32,6 +32,8 @@ pub(crate) struct PromptSize {
     pub beside: u64,
     /// Whether the bytes give no upper bound, as in [`super::model_request::Ceiling::is_open`].
     pub is_open: bool,
+    /// Whether there is thinking of an answer that the gateway translated.
+    pub has_foreign_thinking: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //! `request_facts.rs` with its own members, which uses the readers here.
 
 pub(crate) mod content_parts;
+mod foreign_thinking;
 pub(crate) mod generation_limits;
 pub(crate) mod media;
 pub(crate) mod member_names;
@@ -20,6 +21,7 @@ use member_names::MemberNames;
 use model_request::{RequestBuilder, RequestRules};
 use rerouter_base::error::Error;
 
+pub use foreign_thinking::without_foreign_thinking;
 pub use model_request::{Ceiling, ModelRequest};
 pub use system_text::system_text;
 
@@ -108,9 +110,13 @@ pub fn last_user_text(body: &[u8], request: &ModelRequest) -> String {
     parts.join("\n")
 }
 
-/// Replaces the model at `span`, and applies the edit `more`, if there is one. All other bytes
-/// stay.
-pub fn rename_model(body: &Bytes, span: &Range<usize>, model: &str, more: Option<&Edit>) -> Bytes {
+/// Replaces the model at `span`, and applies the edits `more`. All other bytes stay.
+pub fn rename_model<'a>(
+    body: &Bytes,
+    span: &Range<usize>,
+    model: &str,
+    more: impl IntoIterator<Item = &'a Edit>,
+) -> Bytes {
     // Writing a string cannot fail.
     let quoted = serde_json::to_vec(model).unwrap_or_default();
     let mut edits: Vec<Edit> = more.into_iter().cloned().collect();

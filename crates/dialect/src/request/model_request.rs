@@ -50,6 +50,9 @@ pub struct ModelRequest {
     pub ceiling: Ceiling,
     /// Members that may multiply prices, with their values.
     pub modes: Vec<(&'static str, String)>,
+    /// Whether there is thinking of an answer that the gateway translated, which the dialect's own
+    /// providers refuse.
+    pub has_foreign_thinking: bool,
     /// Spans of the JSON strings in the last user message, including quotes.
     pub user_text: Vec<Range<usize>>,
 }
@@ -166,6 +169,7 @@ impl RequestBuilder {
         request.images = prompt.images;
         request.audio = prompt.audio;
         request.user_text = prompt.user_text;
+        request.has_foreign_thinking = prompt.has_foreign_thinking;
         Ok(request)
     }
 }

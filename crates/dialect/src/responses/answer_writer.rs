@@ -84,7 +84,8 @@ pub(super) fn write_item(answer: &Answer, index: usize, id: &str, out: &mut Vec<
             let own = seal.as_ref().filter(|seal| seal.dialect == seal::RESPONSES);
             let encrypted = own.and_then(|seal| seal.text("encrypted_content")).map(str::to_owned);
             let encrypted = encrypted.or_else(|| seal.as_ref().map(Seal::to_text));
-            put!(out, "],\"encrypted_content\":", encrypted.as_deref(), "}");
+            let encrypted = encrypted.as_deref().unwrap_or(seal::NONE);
+            put!(out, "],\"encrypted_content\":", Quoted(encrypted), "}");
         }
         Part::ToolCall(ToolCall { id, name, arguments }) => {
             put!(out, ",\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":");

@@ -11,6 +11,7 @@ use super::super::request::member_names::MemberNames;
 use super::super::request::model_request::{RequestBuilder, TOKENS_PER_CALL, TOKENS_PER_MESSAGE};
 use super::super::request::text::{inside, read_word, tokens_of};
 use super::super::request::tools::{read_format_within, read_tools};
+use crate::neutral::seal;
 use crate::wire::json::{Cursor, JsonError, JsonKind};
 use crate::wire::tokens;
 use rerouter_base::error::Error;
@@ -109,8 +110,10 @@ fn item(cursor: &mut Cursor<'_>, prompt: &mut PromptSize) -> Result<(), JsonErro
             }
             "result" => item.image = Some(cursor.skip()?),
             "encrypted_content" => {
-                item.is_encrypted = cursor.kind()? == JsonKind::String;
-                cursor.pass()?;
+                let encrypted = read_word(cursor)?;
+                item.is_encrypted = encrypted.is_some();
+                prompt.has_foreign_thinking |=
+                    encrypted.is_some_and(|encrypted| seal::is_foreign(&encrypted));
             }
             "" => cursor.pass()?,
             _ => {

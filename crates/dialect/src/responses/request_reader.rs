@@ -244,8 +244,8 @@ fn read_item(item: Item, request: &mut Request) -> Result<(), MalformedRequest> 
             uses.add(Feature::Thinking, "input.", kind);
             let summary = item.summary.unwrap_or_default();
             let texts: Vec<String> = summary.into_iter().filter_map(|part| part.text).collect();
-            let seal = item.encrypted_content.map(|sealed| {
-                Seal::from_text(&sealed).unwrap_or_else(|| Seal {
+            let seal = item.encrypted_content.and_then(|sealed| {
+                Seal::from_signature(&sealed, || Seal {
                     dialect: "responses",
                     value: json!({ "id": item.id, "encrypted_content": sealed }),
                 })

@@ -24,6 +24,14 @@ fn read(answer: &[u8]) -> Option<Usage> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Searched<'a> {
     output: Vec<SearchedItem<'a>>,
+    /// The response, in an event of a stream.
+    response: Option<SearchedResponse<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct SearchedResponse<'a> {
+    output: Vec<SearchedItem<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -41,7 +49,7 @@ struct SearchAction<'a> {
     kind: JsonText<'a>,
 }
 
-/// The number of searches in a response. Opening a page and finding text in it are not billed.
+/// The number of searches in a response, or in the last event of its stream. Opening a page and finding text in it are not billed.
 pub(super) fn searches(response: &[u8]) -> u64 {
     static SEARCH: LazyLock<memmem::Finder<'static>> =
         LazyLock::new(|| memmem::Finder::new(b"\"web_search_call\""));
@@ -53,7 +61,8 @@ pub(super) fn searches(response: &[u8]) -> u64 {
         let acts = |action: &SearchAction<'_>| matches!(&*action.kind, "search" | "");
         &*item.kind == "web_search_call" && item.action.as_ref().is_none_or(acts)
     };
-    response.output.iter().filter(is_search).count() as u64
+    let in_event = response.response.iter().flat_map(|response| &response.output);
+    response.output.iter().chain(in_event).filter(is_search).count() as u64
 }
 
 #[cfg(test)]
@@ -71,5 +80,7 @@ mod tests {
         let found = |answer: &str| read(answer.as_bytes()).unwrap().counts.web_searches;
         assert_eq!(found(answer), Some(2));
         assert_eq!(found(&answer.replace("web_search_call", "message")), None);
+        let event = format!(r#"{{"type":"response.completed","response":{answer}}}"#);
+        assert_eq!(searches(event.as_bytes()), 2);
     }
 }

@@ -322,7 +322,7 @@ impl ResponsesStreamReader {
                         self.thought(index, piece, &thought.text, each);
                     }
                 }
-                if !item.encrypted_content.is_empty() {
+                if !matches!(&*item.encrypted_content, "" | seal::NONE) {
                     let value =
                         json!({ "id": &*item.id, "encrypted_content": &*item.encrypted_content });
                     self.parts.seal((index, 0), Seal { dialect: seal::RESPONSES, value }, each);

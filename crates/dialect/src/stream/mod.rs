@@ -42,7 +42,9 @@ pub(crate) enum WireEvent {
 /// An event that is not of the dialect may still be an error by its name.
 pub(crate) fn read(reader: &mut dyn ReadEvents, event: SseEvent<'_>, each: Each<'_>) -> WireEvent {
     let fields = sse::fields(event.bytes());
-    let Some(data) = fields.data.as_deref() else { return WireEvent::Comment };
+    // Clients do not see events with empty data either (WHATWG HTML section 9.2.6).
+    let data = fields.data.as_deref().filter(|data| !data.trim_ascii().is_empty());
+    let Some(data) = data else { return WireEvent::Comment };
     // A last event without its blank line may be truncated.
     if let SseEvent::Rest(_) = event
         && !is_whole(data)

@@ -39,16 +39,18 @@ struct StreamCounts {
     bytes: u64,
     events: u64,
     number: Option<u64>,
-    finish_seen: bool,
-    /// The choices that have begun but not ended, as a set of bits.
-    open: u128,
+    /// The choices that have begun, and those that have ended, as sets of bits.
+    begun: u128,
+    ended: u128,
     done_seen: bool,
     error: Option<StreamError>,
     repeated: RepeatedEvent,
+    /// The usage in a last event that was too large to parse.
+    usage_at_end: Option<Usage>,
     oversized: Option<OversizedEvent>,
 }
 
-/// An event over [`crate::wire::sse::SSE_EVENT_BYTES`]; only its beginning and end are kept.
+/// An event over [`sse::SSE_EVENT_BYTES`]; only its beginning and end are kept.
 #[derive(Debug, Default)]
 struct OversizedEvent {
     start: Vec<u8>,
@@ -57,17 +59,26 @@ struct OversizedEvent {
 
 /// Limit on the kept beginning, which is enough for an event's name.
 const OVERSIZED_START: usize = 256;
+/// Limit on the kept end, in which the usage of a response is searched.
+const OVERSIZED_END: usize = 16 << 10;
 
 impl OversizedEvent {
     fn take(&mut self, piece: &[u8]) {
         let room = OVERSIZED_START.saturating_sub(self.start.len()).min(piece.len());
         self.start.extend_from_slice(piece.get(..room).unwrap_or_default());
-        self.end.extend_from_slice(piece.get(piece.len().saturating_sub(4)..).unwrap_or_default());
-        self.end.drain(..self.end.len().saturating_sub(4));
+        let last = piece.len().saturating_sub(OVERSIZED_END);
+        self.end.extend_from_slice(piece.get(last..).unwrap_or_default());
+        self.end.drain(..self.end.len().saturating_sub(OVERSIZED_END));
     }
 
     fn is_over(&self) -> bool {
         sse::ends_event(&self.end)
+    }
+
+    /// The kept end up to the bracket of the last object inside the event.
+    fn end_of_member(&self) -> Option<&[u8]> {
+        let inside = self.end.trim_ascii_end().strip_suffix(b"}")?;
+        inside.get(..=memchr::memrchr(b'}', inside)?)
     }
 }
 
@@ -123,10 +134,10 @@ impl StreamCounts {
     fn add(&mut self, facts: EventFacts) {
         self.bytes = self.bytes.saturating_add(facts.bytes);
         self.number = facts.number.or(self.number);
-        self.open = (self.open | facts.choices) & !facts.ended;
-        self.finish_seen |= facts.ended != 0;
+        self.begun |= facts.choices;
+        self.ended |= facts.ended;
         if let Some((told, is_final)) = facts.told {
-            self.all_told |= told.counts() && (is_final || self.finish_seen);
+            self.all_told |= told.counts() && (is_final || self.ended != 0);
             match &mut self.usage {
                 Some(before) => before.update(told),
                 None => self.usage = Some(Box::new(told)),
@@ -145,12 +156,18 @@ impl StreamCounts {
     /// Counts a piece of an event that is too large to parse. It is content: an image, a document,
     /// or the last event of a response, which repeats the whole answer.
     fn take_piece(&mut self, piece: &[u8]) {
+        self.oversized.take_if(|before| before.is_over());
         let oversized = self.oversized.get_or_insert_default();
         oversized.take(piece);
         match self.dialect.row().oversized {
             OversizedRule::Text => self.bytes = self.bytes.saturating_add(piece.len() as u64),
             OversizedRule::End(ends) => {
-                self.done_seen |= oversized.is_over() && ends(&oversized.start);
+                if oversized.is_over() && ends(&oversized.start) {
+                    self.done_seen = true;
+                    let response = oversized.end_of_member();
+                    self.usage_at_end =
+                        response.and_then(|end| self.dialect.read_usage_at_end(end));
+                }
             }
             OversizedRule::Ignored => {}
         }
@@ -219,7 +236,8 @@ impl StreamTally {
 
     /// The provider's final usage, once it has arrived.
     pub fn usage(&self) -> Option<Usage> {
-        self.counts.usage.as_ref().filter(|_| self.counts.all_told)?.usage()
+        let told = self.counts.usage.as_ref().filter(|_| self.counts.all_told);
+        told.and_then(|told| told.usage()).or_else(|| self.counts.usage_at_end.clone())
     }
 
     /// The provider's final usage. Without it, an estimate from the relayed text, with the
@@ -256,7 +274,8 @@ impl StreamTally {
     /// Whether the stream has ended: by a terminal event or, in chat completions, when every choice
     /// has ended, as some providers send no terminal event.
     pub fn finished(&self) -> bool {
-        self.counts.done_seen || (self.counts.finish_seen && self.counts.open == 0)
+        let StreamCounts { begun, ended, .. } = self.counts;
+        self.counts.done_seen || (ended != 0 && begun & !ended == 0)
     }
 
     pub fn done_seen(&self) -> bool {

@@ -311,3 +311,40 @@ fn an_event_too_large_to_be_read_may_still_be_the_end() {
         }
     }
 }
+
+#[test]
+fn the_last_of_two_large_events_ends_the_stream_and_counts() {
+    let picture = "A".repeat(SSE_EVENT_BYTES);
+    let item = format!(
+        "event: response.output_item.done\ndata: {{\"type\":\"response.output_item.done\",\
+         \"item\":{{\"type\":\"image_generation_call\",\"result\":\"{picture}\"}}}}\n\n"
+    );
+    let last = format!(
+        "event: response.completed\ndata: {{\"type\":\"response.completed\",\
+         \"response\":{{\"output\":[{{\"result\":\"{picture}\"}}],\"usage\":{{\
+         \"input_tokens\":7,\"output_tokens\":500,\"total_tokens\":507}},\"user\":null}},\
+         \"sequence_number\":9}}\n\n"
+    );
+    for size in [1 << 10, 1 << 16, 1 << 22] {
+        let mut tally = StreamTally::new(Endpoint::Responses);
+        [&*item, &*last].concat().as_bytes().chunks(size).for_each(|chunk| tally.feed(chunk));
+        tally.finish();
+        assert!(tally.finished(), "{size}");
+        let usage = tally.usage().unwrap();
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (7, 500), "{size}");
+    }
+}
+
+#[test]
+fn a_choice_that_has_ended_stays_ended() {
+    let filtered = "data: {\"choices\":[{\"index\":0,\"delta\":{},\
+        \"content_filter_results\":{}}]}\n\n";
+    let mut tally = StreamTally::new(Endpoint::ChatCompletions);
+    tally.feed(
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\
+          \"finish_reason\":\"stop\"}]}\n\n",
+    );
+    tally.feed(filtered.as_bytes());
+    tally.finish();
+    assert!(tally.finished() && !tally.done_seen());
+}

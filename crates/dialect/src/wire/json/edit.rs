@@ -49,11 +49,17 @@ pub(crate) fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Err
         members.push((name.start..value.end, names.contains(&&*name.text())));
         Ok(())
     })?;
+    Ok(splice(body, removals(&members)))
+}
+
+/// The edits that remove some members of an object, or elements of an array, with their commas.
+/// Takes the spans of all, and whether each goes.
+pub(crate) fn removals(members: &[(Range<usize>, bool)]) -> Vec<Edit> {
     let mut edits = Vec::new();
     let mut kept_before = None;
     let mut following = members.iter().skip(1);
     let mut last_end = 0;
-    for (span, goes) in &members {
+    for (span, goes) in members {
         let next = following.next();
         if !goes {
             kept_before = Some(span.end);
@@ -67,5 +73,5 @@ pub(crate) fn without_members(body: &Bytes, names: &[&str]) -> Result<Bytes, Err
         }
         last_end = span.end;
     }
-    Ok(splice(body, edits))
+    edits
 }

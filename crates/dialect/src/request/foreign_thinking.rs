@@ -1,0 +1,106 @@
+//! Removes the thinking of answers that the gateway translated from requests that are not translated.
+//! Providers accept their own signatures only.
+
+use crate::neutral::seal;
+use crate::wire::json::{self, Cursor, Edit, JsonError, JsonKind, removals};
+
+/// The edits that remove such thinking: blocks of messages, or items of a response's `input`. A
+/// message that has nothing else keeps its blocks, because a message cannot be empty.
+pub fn without_foreign_thinking(body: &[u8]) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    // The body was read before, so this cannot fail.
+    let _read = json::read_object(body, |cursor, name| match cursor.kind()? {
+        JsonKind::Array if name.is("input") => parts(cursor, &mut edits),
+        JsonKind::Array if name.is("messages") => cursor.elements(|cursor| {
+            if cursor.kind()? != JsonKind::Object {
+                return cursor.pass();
+            }
+            cursor.members(|cursor, name| match cursor.kind()? {
+                JsonKind::Array if name.is("content") => parts(cursor, &mut edits),
+                _ => cursor.pass(),
+            })
+        }),
+        _ => cursor.pass(),
+    });
+    edits
+}
+
+fn parts(cursor: &mut Cursor<'_>, edits: &mut Vec<Edit>) -> Result<(), JsonError> {
+    let mut parts = Vec::new();
+    cursor.elements(|cursor| {
+        let mut is_foreign = false;
+        let is_object = cursor.kind()? == JsonKind::Object;
+        let start = cursor.position();
+        if is_object {
+            cursor.members(|cursor, name| {
+                let span = cursor.skip()?;
+                if name.is("signature") || name.is("encrypted_content") {
+                    let text = json::text(cursor.raw(&span));
+                    is_foreign |= text.is_some_and(|text| seal::is_foreign(&text));
+                }
+                Ok(())
+            })?;
+        } else {
+            cursor.pass()?;
+        }
+        parts.push((start..cursor.position(), is_foreign));
+        Ok(())
+    })?;
+    if parts.iter().any(|(_, is_foreign)| !is_foreign) {
+        edits.extend(removals(&parts));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::{read_request, rename_model};
+    use super::*;
+    use crate::endpoint::Endpoint;
+
+    /// The body that a provider of the endpoint's dialect gets.
+    fn sent(endpoint: Endpoint, body: &str) -> String {
+        let request = read_request(body.as_bytes(), endpoint).unwrap();
+        let edits = without_foreign_thinking(body.as_bytes());
+        assert_eq!(request.has_foreign_thinking, body.contains("rerouter."), "{body}");
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        let sent = rename_model(&body, &request.model_span, "m", &edits);
+        String::from_utf8(sent.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn thinking_of_other_dialects_leaves_and_every_other_byte_stays() {
+        let messages = r#"{"model": "auto", "messages": [ {"role":"user","content":"hi"},
+            {"role":"assistant", "content": [ {"type":"thinking","thinking":"a","signature":"own"},
+             {"type":"thinking","thinking":"b","signature":"rerouter.gemini.e30"} ,
+             {"type":"text","text":"rerouter.gemini.e30"}]}, {"role":"assistant","content":[
+             {"type":"thinking","thinking":"c","signature":"rerouter.none"}, {"type":"text",
+              "text":"yes"}]}, {"role":"assistant","content":[
+             {"type":"thinking","thinking":"alone","signature":"rerouter.none"}]}]}"#;
+        let left = messages
+            .replace("\"auto\"", "\"m\"")
+            .replace(
+                ",\n             {\"type\":\"thinking\",\"thinking\":\"b\",\
+                 \"signature\":\"rerouter.gemini.e30\"}",
+                "",
+            )
+            .replace(
+                "{\"type\":\"thinking\",\"thinking\":\"c\",\"signature\":\"rerouter.none\"}, ",
+                "",
+            );
+        assert_eq!(sent(Endpoint::Messages, messages), left);
+        let input = r#"{"model":"m","input":[{"type":"reasoning","id":"rs_1","summary":[],
+            "encrypted_content":"rerouter.messages.e30"},{"type":"reasoning","id":"rs_2",
+            "summary":[],"encrypted_content":"own"},{"role":"user","content":"hi"}]}"#;
+        let first = input.find("{\"type\":\"reasoning\"").unwrap();
+        let second = input.find("{\"type\":\"reasoning\",\"id\":\"rs_2").unwrap();
+        assert_eq!(
+            sent(Endpoint::Responses, input),
+            format!("{}{}", &input[..first], &input[second..])
+        );
+        let own = input.replace("rerouter.messages.e30", "own");
+        assert_eq!(sent(Endpoint::Responses, &own), own);
+    }
+}
