@@ -402,6 +402,15 @@ async fn a_revocation_that_a_gateway_has_not_confirmed_is_no_success() {
     let revoke = ["keys", "revoke", "key_01m8j57sy0ft4t0qnbpa4v5s40", "-y"];
     let ran = run(dir.path(), &revoke, &environment).await;
     assert_eq!(ran.partly(3, "not confirmed it yet: gw-2"), "");
+    // What was done is printed, as a new secret is not shown again.
+    for command in [
+        &["keys", "rotate", "key_01m8j57sy0ft4t0qnbpa4v5s40", "-y", "--json"][..],
+        &["keys", "patch", "key_01m8j57sy0ft4t0qnbpa4v5s40", "--status", "inactive", "--json"],
+        &["users", "disable", "usr_01m8j57sy0ft4t0qnbpa4v5s40", "-y", "--json"],
+    ] {
+        let ran = run(dir.path(), command, &environment).await;
+        assert_eq!(parse(&ran.partly(3, "not every gateway has confirmed it")), unconfirmed);
+    }
 }
 
 /// A gateway that restarts is away for a moment, and a proxy in front of it answers with errors

@@ -53,6 +53,23 @@ async fn an_error_of_the_request_is_the_client_s_in_its_own_envelope() {
 }
 
 #[tokio::test]
+async fn a_key_that_google_refuses_is_not_the_client_s_fault() {
+    let error = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT",
+        "message": "API key not valid. Please pass a valid API key.",
+        "details": [{"reason": "API_KEY_INVALID", "domain": "googleapis.com"}]}});
+    let google = Provider::always(scripted::json_answer(400, &error)).await;
+    let other = provider("openai").await;
+    let (google_url, other_url) = (google.url(), other.url());
+    let both = [("a", "gemini", &*google_url), ("b", "openai", &*other_url)];
+    for (targets, status) in [(&both[..], 200), (&both[..1], 502)] {
+        let (gateway, key) = gateway(&document(targets)).await;
+        let answer = chat(&gateway, &key, false).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(!answer.text().contains("valid API key"), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
 async fn the_last_error_is_passed_on_with_its_status() {
     let busy = scripted::answer(
         429,

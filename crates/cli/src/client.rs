@@ -1,5 +1,6 @@
 //! HTTP client of a gateway, for one address and one key. A failure is one line of text.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub(super) struct ApiClient {
     base: String,
     key: Option<Secret>,
     called: CalledInterface,
+    /// Whether a gateway has not confirmed a change.
+    unconfirmed: Cell<bool>,
 }
 
 pub(super) struct ApiCall<'a> {
@@ -149,7 +152,8 @@ impl ApiClient {
                 "no key: set REROUTER_API_KEY, add a profile, or pass --key".to_owned(),
             ));
         }
-        Ok(ApiClient { agent: Agent::new_with_config(config), base, key, called })
+        let (agent, unconfirmed) = (Agent::new_with_config(config), Cell::new(false));
+        Ok(ApiClient { agent, base, key, called, unconfirmed })
     }
 
     /// Any status is an answer.
@@ -178,7 +182,7 @@ impl ApiClient {
 
     /// Any call. A status that is no success is an error; `file` names the document in the body,
     /// for its problems. Standard error names gateways that have not confirmed a change; for a
-    /// deletion that is an error.
+    /// deletion that is an error. [`ApiClient::confirmed`] tells of other changes.
     pub(super) fn call(&self, call: &ApiCall<'_>, file: Option<&str>) -> Result<ApiResponse> {
         let answer = self.any(call)?;
         if !answer.is_success() {
@@ -190,7 +194,16 @@ impl ApiClient {
             return Err(CommandFailure::Gateway(told));
         }
         print_error(&format!("warning: {told}\n"));
+        self.unconfirmed.set(true);
         Ok(answer)
+    }
+
+    /// Fails if a gateway has not confirmed a change. For commands that end a right.
+    pub(super) fn confirmed(&self) -> Result<()> {
+        match self.unconfirmed.get() {
+            true => Err(CommandFailure::Gateway("not every gateway has confirmed it".to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Any call; any status is an answer.

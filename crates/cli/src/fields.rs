@@ -109,11 +109,15 @@ pub(super) fn json_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|_| "has to be a JSON object".to_owned())
 }
 
-/// A body of those members that are not null, over the members of `patch`.
+/// A body of those members that are not null, over the members of `patch`. Objects are merged.
 pub(super) fn body(patch: Option<Map<String, Value>>, members: Value) -> Map<String, Value> {
     let mut body = patch.unwrap_or_default();
-    if let Value::Object(members) = members {
-        body.extend(members.into_iter().filter(|(_, value)| !value.is_null()));
+    let Value::Object(members) = members else { return body };
+    for (name, value) in members.into_iter().filter(|(_, value)| !value.is_null()) {
+        match (body.get_mut(&name), value) {
+            (Some(Value::Object(given)), Value::Object(value)) => given.extend(value),
+            (_, value) => _ = body.insert(name, value),
+        }
     }
     body
 }

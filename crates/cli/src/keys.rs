@@ -220,7 +220,8 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<()> {
             confirm(yes, &format!("Give {named} a new secret? The old one {end}."))?;
             let body = Rotation { grace_period_seconds: Some(grace.unwrap_or(0)) };
             let record = client.change("POST", &format!("{}/rotate", path(&id)), &body)?;
-            show_with_secret(&record, "key", json, quiet)
+            show_with_secret(&record, "key", json, quiet)?;
+            client.confirmed()
         }
         KeysCommand::Revoke { id: given, descendants, yes } => {
             let id = id_of(&given)?;
@@ -234,7 +235,8 @@ pub(super) fn run(arguments: KeysArguments, env: &Env<'_>) -> Result<()> {
         KeysCommand::Patch(patch) => {
             let given = patch.id.clone();
             let body = patch.body()?;
-            show(&client.change("PATCH", &path(&id_of(&given)?), &body)?, json)
+            show(&client.change("PATCH", &path(&id_of(&given)?), &body)?, json)?;
+            client.confirmed()
         }
     }
 }

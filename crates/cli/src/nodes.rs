@@ -110,7 +110,8 @@ pub(super) fn run(arguments: NodesArguments, env: &Env<'_>) -> Result<()> {
             confirm(yes, &format!("Give {} a new secret?", named(&given, &id)))?;
             let path = format!("{}/rotate", path(&id));
             let record = client.call(&ApiCall::new("POST", &path), None)?.json()?;
-            show_with_secret(&record, "secret", json, quiet)
+            show_with_secret(&record, "secret", json, quiet)?;
+            client.confirmed()
         }
         NodesCommand::Delete { id: given, yes } => {
             let id = id_of(&given)?;

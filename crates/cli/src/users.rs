@@ -108,7 +108,10 @@ pub(super) fn run(arguments: UsersArguments, env: &Env<'_>) -> Result<()> {
     let UsersArguments { client, json, command } = arguments;
     let client = ApiClient::new(&client, env)?;
     let path = |id: &str| format!("{USERS}/{}", encode(id));
-    let patch = |id: &str, body: &Value| show(&client.change("PATCH", &path(id), body)?, json);
+    let patch = |id: &str, body: &Value| {
+        show(&client.change("PATCH", &path(id), body)?, json)?;
+        client.confirmed()
+    };
     let id_of = |given: &str| id(&client, given);
     match command {
         UsersCommand::List { limit } => TABLE.list(&client, USERS, &[], limit, json),

@@ -72,7 +72,8 @@ fn tools(strict: bool) -> impl Strategy<Value = (Vec<Tool>, Option<ToolChoice>, 
     let tool =
         (text(), proptest::option::of(text()), any::<bool>()).prop_map(move |(name, says, is)| {
             let strict = strict.then_some(is);
-            let parameters = RawValue::from_string(r#"{ "type" : "object" }"#.to_owned()).ok();
+            let parameters =
+                RawValue::from_string(r#"{ "type" : "object", "properties": {} }"#.to_owned()).ok();
             Tool { name, description: says, parameters, strict, ..Tool::default() }
         });
     let choice = prop_oneof![
@@ -103,7 +104,9 @@ fn request(first: Dialect, second: Dialect) -> impl Strategy<Value = Request> {
             let share = Number::from_f64(f64::from(share) / 100.0);
             let sampling = Sampling {
                 temperature: share.clone().filter(|_| !thinks),
-                top_p: share.clone().filter(|_| !thinks),
+                // Anthropic takes one of the two.
+                top_p: (share.clone())
+                    .filter(|_| !thinks && ![first, second].contains(&Dialect::Messages)),
                 top_k: Some(max_tokens.into()).filter(|_| carried(Feature::TopK) && !thinks),
                 seed: Some(max_tokens.into()).filter(|_| carried(Feature::Seed)),
                 presence_penalty: share.clone().filter(|_| carried(Feature::Penalties)),

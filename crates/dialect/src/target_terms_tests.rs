@@ -172,3 +172,67 @@ fn the_longest_answer_is_the_default_limit() {
         assert_eq!(body["max_tokens"], 7);
     }
 }
+
+#[test]
+fn what_anthropic_refuses_is_left_out_and_named() {
+    let terms = ModelTerms::default();
+    let asked = json!({"temperature": 0.5, "top_p": 0.9, "user": "a@b.example", "stop": ["\n"]});
+    let (body, dropped) = to_claude(asked, &terms);
+    assert_eq!(body["temperature"], 0.5);
+    for left_out in ["top_p", "metadata", "stop_sequences"] {
+        assert!(body[left_out].is_null(), "{body}");
+    }
+    assert_eq!(dropped, ["stop", "top_p", "user"]);
+    let (body, dropped) =
+        to_claude(json!({"top_p": 0.9, "user": "user-4711", "stop": ["\n", "END"]}), &terms);
+    assert_eq!(
+        (&body["top_p"], &body["metadata"]["user_id"], &body["stop_sequences"]),
+        (&json!(0.9), &json!("user-4711"), &json!(["END"]))
+    );
+    assert_eq!(dropped, ["stop"]);
+    let (_, dropped) = to_claude(json!({"user": "+49 170 1234567"}), &terms);
+    assert_eq!(dropped, ["user"]);
+}
+
+#[test]
+fn a_budget_of_thinking_needs_the_thinking_before_tool_results() {
+    let call = json!({"role": "assistant", "tool_calls": [
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]});
+    let result = json!({"role": "tool", "tool_call_id": "a", "content": "1"});
+    let ask = json!({"role": "user", "content": "hi"});
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let asked = |messages: Value| {
+        json!({"reasoning_effort": "high", "max_tokens": 9_000, "tools": tools,
+            "messages": messages})
+    };
+    let terms = efforts(&["budget"]);
+    let (body, dropped) = to_claude(asked(json!([ask, call, result])), &terms);
+    assert!(body["thinking"].is_null() && dropped == ["reasoning_effort"], "{body} {dropped:?}");
+    let (body, _) = to_claude(asked(json!([ask, call, result, ask])), &terms);
+    assert!(body["thinking"].is_null(), "{body}");
+    let said = json!({"role": "assistant", "content": "one"});
+    let (body, dropped) = to_claude(asked(json!([ask, call, result, said, ask])), &terms);
+    assert_eq!((&body["thinking"]["type"], dropped.len()), (&json!("enabled"), 0), "{body}");
+    let (body, _) = to_claude(asked(json!([ask, call, result])), &adaptive());
+    assert_eq!(body["thinking"]["type"], "adaptive", "{body}");
+}
+
+#[test]
+fn an_object_of_arguments_has_properties_for_openai() {
+    for target in [Dialect::Chat, Dialect::Responses] {
+        for (schema, sent) in [
+            (json!({"type": "object"}), json!({"type": "object", "properties": {}})),
+            (
+                json!({"type": "object", "title": "T"}),
+                json!({"properties": {}, "type": "object", "title": "T"}),
+            ),
+            (json!({"anyOf": []}), json!({"anyOf": []})),
+        ] {
+            let asked = json!({"tools": [{"name": "f", "input_schema": schema}]});
+            let (body, _) = written((Dialect::Messages, target), asked, &ModelTerms::default());
+            let tool = &body["tools"][0];
+            let tool = if target == Dialect::Chat { &tool["function"] } else { tool };
+            assert_eq!(tool["parameters"], sent);
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue};
+use memchr::memmem;
 
 use rerouter_dialect::Dialect;
 use rerouter_dialect::neutral::answer::{AnswerContext, Failure};
@@ -56,8 +57,8 @@ pub(super) struct WholeTranslation {
     body: BytesMut,
     pub(super) usage: Option<Usage>,
     dropped: Option<HeaderValue>,
-    /// The error status of an answer that holds an error, or cannot be read, although its status is
-    /// a success.
+    /// The error status of an answer that holds an error, or cannot be read, although its own status
+    /// is another.
     pub(super) failed_as: Option<u16>,
 }
 
@@ -115,6 +116,11 @@ impl WholeTranslation {
         let body = std::mem::take(&mut self.body);
         let AnswerPlan { from, to, context, counts, .. } = &self.plan;
         if !(200..300).contains(&self.status) {
+            // Google answers so to a key that is not valid.
+            let is_refused_key = *from == Dialect::Gemini && self.status == 400;
+            if is_refused_key && memmem::find(&body, b"\"API_KEY_INVALID\"").is_some() {
+                self.failed_as = Some(401);
+            }
             return translate_error(*to, self.status, &body);
         }
         if *counts {

@@ -241,7 +241,7 @@ impl Outcome {
 
     /// Tokens of the prompt and of the answer, and the counts of the kinds of usage.
     pub(super) fn used(&self) -> (u64, u64, UsageCounts) {
-        let told = |usage: &Usage| (usage.prompt_tokens, usage.completion_tokens, usage.counts);
+        let told = |usage: &Usage| (usage.prompt_tokens, usage.output_tokens(), usage.counts);
         self.usage.as_ref().map(told).unwrap_or_default()
     }
 

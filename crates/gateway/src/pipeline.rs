@@ -336,13 +336,15 @@ impl Pipeline {
         let app = &self.app;
         let mut captured = CapturedRequest::load(app, exchange, principal, asked).await?;
         let live = app.live();
+        if let Some(agent) = &captured.inputs.request.agent {
+            let taken = captured.prompt.take_agent_again(app, principal, agent).await;
+            // Without its agent, a captured request can still be decided.
+            taken.or_else(|gone| if asked.dry_run { Ok(()) } else { Err(gone) })?;
+        }
         captured.refresh(app, &live, exchange, principal).await?;
         let began = Instant::now();
         if asked.dry_run {
             return captured.dry_run(&live, began);
-        }
-        if let Some(agent) = &captured.inputs.request.agent {
-            captured.prompt.take_agent_again(app, principal, agent).await?;
         }
         captured.read_neutral(app, &live, principal).await?;
         let turn = app.reroutes.take(&app.auth.tenant(principal)).await;

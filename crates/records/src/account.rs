@@ -26,12 +26,13 @@ pub struct User {
 
 impl From<&UserRow> for User {
     fn from(user: &UserRow) -> Self {
+        let real = user.id != UserId::admin();
         User {
             id: user.id.clone(),
-            email: Some(user.email.clone()),
+            email: real.then(|| user.email.clone()),
             name: user.name.clone(),
             role: user.role,
-            created_at: Some(user.created_at.into()),
+            created_at: real.then(|| user.created_at.into()),
             auth: None,
         }
     }

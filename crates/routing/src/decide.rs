@@ -312,7 +312,7 @@ fn way(target: &Target, inputs: &Inputs) -> Option<Way> {
 
 /// A feature of the request that the target's dialect cannot carry. `None` for a request that only
 /// counts tokens: if the dialect cannot carry its prompt, the gateway estimates the tokens.
-fn refused<'i>(target: &Target, inputs: &'i Inputs) -> Option<&'i RefusedFeature> {
+pub fn refused<'i>(target: &Target, inputs: &'i Inputs) -> Option<&'i RefusedFeature> {
     let counts = || Endpoint::named(&inputs.request.endpoint).is_some_and(Endpoint::counts);
     match way(target, inputs)? {
         Way::Translated(dialect) => inputs.request.refused(dialect).filter(|_| !counts()),

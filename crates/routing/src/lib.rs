@@ -44,7 +44,7 @@ pub use compiled::Routing;
 pub use compiled::{Rule, WeightedTarget};
 pub use condition::{Condition, TextPart};
 pub use decide::decide;
-pub use decide::{RuleTrial, shadow, trials};
+pub use decide::{RuleTrial, refused, shadow, trials};
 pub use decision::Trace;
 pub use decision::{Candidate, Decision, PlanEntry};
 pub use document::{

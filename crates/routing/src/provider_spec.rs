@@ -130,6 +130,14 @@ fn url() -> impl ValueKind<Value = Located<Secret>> {
             field.reject(faults, message, "use `api_key` or `headers`");
             return None;
         }
+        if !variables.expanded {
+            // Defaults can be used without the environment, and tell which models the host has.
+            let defaults = |name: &str| (variables.lookup)(name).map(|_| None);
+            let by_defaults = expand(text, &defaults).ok();
+            if let Some(url) = by_defaults.filter(|url| BaseUrl::with_query(url).is_ok()) {
+                return Some(field.located(Secret::new(url)));
+            }
+        }
         if variables.knows(&url.value) || BaseUrl::with_query(url.value.expose()).is_ok() {
             return Some(url);
         }

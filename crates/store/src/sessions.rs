@@ -23,17 +23,19 @@ impl Store {
 
     /// No change if it has ended.
     pub async fn end_session(&self, id: &SessionId) -> Result<Committed> {
-        self.sweep_sessions(Vec::new(), vec![id.clone()]).await
+        self.sweep_sessions(Vec::new(), vec![id.clone()], (Timestamp::MAX, Timestamp::MAX)).await
     }
 
     /// Stores when sessions were last used, which does not count as a change, and ends those in
-    /// `over`.
+    /// `over`, except those that expire after `now` and that another gateway has used since
+    /// `idle_since`.
     pub async fn sweep_sessions(
         &self,
         seen: Vec<(SessionId, Timestamp)>,
         over: Vec<SessionId>,
+        (idle_since, now): (Timestamp, Timestamp),
     ) -> Result<Committed> {
-        self.mutate(move |transaction| sweep(transaction, &seen, &over)).await
+        self.mutate(move |transaction| sweep(transaction, &seen, &over, (idle_since, now))).await
     }
 }
 
@@ -65,14 +67,16 @@ fn sweep(
     transaction: &Transaction<'_>,
     seen: &[(SessionId, Timestamp)],
     over: &[SessionId],
+    (idle_since, now): (Timestamp, Timestamp),
 ) -> Result<Vec<Change>> {
     let note = "UPDATE sessions SET last_seen = ?2 WHERE id = ?1 AND last_seen < ?2";
     for (id, at) in seen {
         transaction.execute(note, &params![id, at])?;
     }
     let mut changes = Vec::new();
+    let end = "DELETE FROM sessions WHERE id = ?1 AND (last_seen <= ?2 OR expires_at <= ?3)";
     for id in over {
-        if transaction.execute("DELETE FROM sessions WHERE id = ?1", &params![id])? > 0 {
+        if transaction.execute(end, &params![id, idle_since, now])? > 0 {
             changes.push(Change::SessionEnded(id.clone()));
         }
     }

@@ -72,6 +72,8 @@ struct AuthTables {
     agents: Agents,
     /// The owner of keys that `ADMIN_API_KEY` made.
     built_in: Arc<UserRow>,
+    /// When the uses by other gateways were last read; `None` if not since the start.
+    uses_learnt: Mutex<Option<Timestamp>>,
     /// The revision of the store that the tables have applied.
     applied: Mutex<u64>,
     /// Keys whose revocation is not durable yet.
@@ -117,6 +119,7 @@ impl Auth {
             emails: DashMap::new(),
             agents: Agents::default(),
             built_in,
+            uses_learnt: Mutex::default(),
             applied: Mutex::new(0),
             revoking: Mutex::default(),
             shutting_down: watch::Sender::new(false),

@@ -13,7 +13,8 @@ use rerouter_base::secret;
 /// the members.
 const OF_REQUEST: &str = "request_headers client_request_id query error \
     inputs/request/model inputs/request/name inputs/request/agent/name inputs/request/needs \
-    inputs/request/headers inputs/principal/models inputs/principal/labels \
+    inputs/request/headers \
+    inputs/request/untranslatable/*/* inputs/principal/models inputs/principal/labels \
     inputs/principal/user_labels inputs/keywords/# inputs/health/# inputs/health/*/node/models \
     inputs/health/*/node/abilities/# decision/provider decision/model decision/recipe \
     decision/rule decision/alias decision/plan/*/* decision/candidates/*/provider \

@@ -112,6 +112,8 @@ impl Upstream {
         let mut answer: Value = self.get(&path, until)?;
         match answer.get_mut("data").map(Value::take) {
             Some(Value::Array(listed)) => Ok(listed),
+            // Ollama without models.
+            Some(Value::Null) => Ok(Vec::new()),
             _ => Err(ProbeError::Unavailable(format!("the answer to {path} has no `data`"))),
         }
     }

@@ -205,7 +205,8 @@ fn check_defaults(defaults: &Map<String, Value>) -> Result<()> {
             "top_k" => (value.is_u64(), "a whole number from 0"),
             "seed" => (value.is_i64() || value.is_u64(), "a whole number"),
             "max_tokens" | "max_completion_tokens" => {
-                (value.as_u64().is_some_and(|value| value > 0), "a whole number from 1")
+                // As in requests.
+                (value.as_i64().is_some_and(|value| value > 0), "a whole number from 1 to 2^63 - 1")
             }
             "stop" => (is_stop(value), "a string or a list of up to four"),
             _ => {

@@ -109,13 +109,16 @@ pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Resu
     let fits = |name: &str, value: &str| {
         (1..=METADATA_NAME_CHARS).contains(&name.chars().count())
             && value.chars().count() <= METADATA_VALUE_CHARS
+            // PostgreSQL reads no JSON with it.
+            && !name.contains('\0')
+            && !value.contains('\0')
     };
     if pairs.len() > METADATA_PAIRS || !pairs.iter().all(|(name, value)| fits(name, value)) {
         return Err(Error::invalid(
             field,
             format!(
                 "{field} may have up to {METADATA_PAIRS} pairs, with names of 1 to \
-                 {METADATA_NAME_CHARS} and values of up to {METADATA_VALUE_CHARS} characters."
+                 {METADATA_NAME_CHARS} and values of up to {METADATA_VALUE_CHARS} characters, without U+0000."
             ),
         ));
     }

@@ -8,7 +8,7 @@ use rerouter_captures::capture::record::{Attempt, CaptureState, Head};
 use rerouter_records::explanation::{ExplainedRule, ExplainedTarget, Explanation};
 use rerouter_routing::{
     Candidate, Decision, Inputs, Routing, RuleTrial, Strategy, decide, estimated_cost,
-    node_targets, trials,
+    node_targets, refused, trials,
 };
 
 /// Explains the decision of a capture; `None` if there is none. `document` is the decision's
@@ -144,8 +144,8 @@ impl DecidedCase<'_> {
         match candidate.reason.as_deref().unwrap_or_default() {
             "endpoint" => format!("Left out: it does not serve {}.", request.endpoint),
             "translation" => {
-                let detail = request.untranslatable.iter().flatten().next();
-                let detail = detail.map_or("", |(_, refused)| refused.detail.as_str());
+                let refused = target.as_ref().and_then(|target| refused(target, self.inputs));
+                let detail = refused.map_or("", |refused| refused.detail.as_str());
                 format!("Left out: the request cannot be translated for it. {detail}")
             }
             "capability" => {

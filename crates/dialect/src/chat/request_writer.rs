@@ -226,7 +226,7 @@ fn write_tools(body: &mut Members<'_>, request: &Request) {
                 item.object("function", |function| {
                     function.value("name", &tool.name);
                     function.option("description", &tool.description);
-                    function.option("parameters", &tool.parameters);
+                    function.option("parameters", &tool.schema_with_properties());
                     function.option("strict", &tool.strict);
                 });
             });

@@ -289,8 +289,8 @@ enum Mode {
 }
 
 /// The mode for this depth. Thinking is left out, and noted in `dropped`, if the answer has no room
-/// for it, or if a tool is forced: Anthropic refuses both together, and without the tool the answer
-/// would be another one.
+/// for it, if a tool is forced, or if the thinking before tool results is not there. Anthropic
+/// refuses these together.
 fn mode(request: &Request, depth: Option<&Depth>, dropped: &mut Vec<String>) -> Mode {
     let Some(depth) = depth else { return Mode::Unsaid };
     if depth.effort() == Some("none") {
@@ -303,13 +303,24 @@ fn mode(request: &Request, depth: Option<&Depth>, dropped: &mut Vec<String>) -> 
     let most = if matches!(depth, Depth::Budget(_)) { limit.saturating_sub(1) } else { limit / 2 };
     let budget = depth.budget().unwrap_or(FREE_BUDGET).max(LEAST_BUDGET).min(most);
     let is_adaptive = !terms.takes(Effort::Budget);
-    if (is_adaptive || budget >= LEAST_BUDGET) && !request.forces_tool() {
+    let fits = is_adaptive || (budget >= LEAST_BUDGET && !lacks_thinking(request));
+    if fits && !request.forces_tool() {
         return if is_adaptive { Mode::Adaptive } else { Mode::Enabled(budget) };
     }
     let members = request.reasoning_members().filter(|member| !dropped.contains(member));
     let members: Vec<String> = members.collect();
     dropped.extend(members);
     if terms.takes(Effort::None) { Mode::Disabled } else { Mode::Unsaid }
+}
+
+/// Whether the request answers tool calls before which there is no thinking of this dialect.
+fn lacks_thinking(request: &Request) -> bool {
+    let turns = request.alternating(has_block);
+    let [.., (Speaker::Assistant, called), (Speaker::User, answered)] = &turns[..] else {
+        return false;
+    };
+    answered.iter().any(|part| matches!(part, Part::ToolResult(_)))
+        && !matches!(called.first(), Some(Part::Thinking(_)))
 }
 
 /// Writes `thinking`. Newer models show none of it, if they are not asked to.
@@ -332,9 +343,12 @@ fn write_mode(body: &mut Members<'_>, mode: Mode, shown: Option<bool>) {
 }
 
 fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<String>) {
-    if !request.stop.is_empty() {
-        body.value("stop_sequences", &request.stop);
+    // Anthropic refuses sequences without a letter.
+    let stop: Vec<&String> = request.stop.iter().filter(|sequence| says(sequence)).collect();
+    if stop.len() < request.stop.len() {
+        dropped.push("stop".to_owned());
     }
+    body.option("stop_sequences", &Some(&stop).filter(|stop| !stop.is_empty()));
     let depth = request.depth();
     let mode = mode(request, depth.as_deref(), dropped);
     write_mode(body, mode, request.reasoning.as_ref().and_then(|reasoning| reasoning.shown));
@@ -361,16 +375,26 @@ fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<S
     let thinks = matches!(mode, Mode::Adaptive | Mode::Enabled(_));
     let is_fixed = thinks || request.target.model.sampling == Some(false);
     write_sampling(body, request, is_fixed, dropped);
-    if let Some(user) = &request.user {
-        body.object("metadata", |metadata| metadata.value("user_id", user));
+    match &request.user {
+        Some(user) if is_reachable(user) => dropped.push("user".to_owned()),
+        Some(user) => body.object("metadata", |metadata| metadata.value("user_id", user)),
+        None => {}
     }
     if request.stream {
         body.value("stream", &true);
     }
 }
 
-/// Writes temperature, `top_p` and `top_k`. The temperature is at most 1 in this dialect. If they
-/// are fixed, as with thinking, only the defaults are allowed, so all three are left out.
+/// Whether the name of a user looks like an address or a phone number, which Anthropic refuses.
+fn is_reachable(user: &str) -> bool {
+    let is_dialled = |c: char| c.is_ascii_digit() || "+-(). ".contains(c);
+    let digits = user.chars().filter(char::is_ascii_digit).count();
+    user.contains('@') || (digits >= 7 && user.chars().all(is_dialled))
+}
+
+/// Writes temperature, `top_p` and `top_k`. The temperature is at most 1 in this dialect. Newer
+/// models refuse `top_p` beside it. If they are fixed, as with thinking, only the defaults are
+/// allowed, so all three are left out.
 fn write_sampling(
     body: &mut Members<'_>,
     request: &Request,
@@ -391,8 +415,9 @@ fn write_sampling(
         }
     }
     for (name, number) in [("top_p", &sampling.top_p), ("top_k", &sampling.top_k)] {
+        let is_beside = name == "top_p" && sampling.temperature.is_some();
         match number {
-            Some(_) if is_fixed => dropped.push(name.to_owned()),
+            Some(_) if is_fixed || is_beside => dropped.push(name.to_owned()),
             number => body.option(name, number),
         }
     }

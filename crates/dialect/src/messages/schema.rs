@@ -11,16 +11,19 @@ const COMBINED: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords whose value has a schema for each name.
 const BY_NAME: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 /// Keywords that an output format may not have.
-const BOUNDS: [&str; 9] = [
+const BOUNDS: [&str; 12] = [
     "exclusiveMaximum",
     "exclusiveMinimum",
     "maxItems",
     "maxLength",
+    "maxProperties",
     "maximum",
     "minItems",
     "minLength",
+    "minProperties",
     "minimum",
     "multipleOf",
+    "uniqueItems",
 ];
 /// Keywords whose value is data.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
@@ -49,8 +52,8 @@ pub(super) fn write_tool(item: &mut Members<'_>, tool: &Tool) {
 }
 
 /// The schema as an output format needs it: each object that does not say gets
-/// `"additionalProperties":false`, and bounds go into descriptions. `None` if it has more than 128
-/// levels.
+/// `"additionalProperties":false`, bounds go into descriptions, and `oneOf` becomes `anyOf`. `None`
+/// if it has more than 128 levels.
 pub(super) fn closed(schema: &RawValue) -> Option<Value> {
     let mut schema = serde_json::from_str(schema.get()).ok()?;
     close(&mut schema);
@@ -77,6 +80,11 @@ fn close(schema: &mut Value) {
             if is_object {
                 members.entry("additionalProperties").or_insert(json!(false));
             }
+            if !members.contains_key("anyOf")
+                && let Some(choices) = members.remove("oneOf")
+            {
+                members.insert("anyOf".to_owned(), choices);
+            }
             describe_bounds(members);
         }
         _ => {}
@@ -86,7 +94,8 @@ fn close(schema: &mut Value) {
 /// Moves the bounds of a schema into its description. A list may need one item.
 fn describe_bounds(members: &mut Map<String, Value>) {
     let is_taken = |name: &str, value: &Value| {
-        value.is_number() && (name != "minItems" || value.as_u64().is_none_or(|least| least > 1))
+        (value.is_number() || value.is_boolean())
+            && (name != "minItems" || value.as_u64().is_none_or(|least| least > 1))
     };
     let found = BOUNDS.iter().filter_map(|name| {
         let value = members.get(*name).filter(|value| is_taken(name, value))?;

@@ -89,3 +89,11 @@ fn bounds_of_an_output_are_described() {
     } });
     assert_eq!(closed(&raw), Some(expected));
 }
+
+#[test]
+fn an_output_format_has_no_bounds_of_sets_and_no_one_of() {
+    let schema = r#"{"type":"array","uniqueItems":true,"items":{"oneOf":[{"type":"string"}]}}"#;
+    let wanted = json!({"type": "array", "description": "uniqueItems: true",
+        "items": {"anyOf": [{"type": "string"}]}});
+    assert_eq!(closed(&raw(schema)), Some(wanted));
+}

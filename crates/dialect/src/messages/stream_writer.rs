@@ -227,8 +227,8 @@ fn write_signature(index: u64, kind: &mut BlockKind, signature: &str, out: &mut 
     put!(out, Quoted(signature), "}}\n\n");
 }
 
-/// The next piece of a tool's arguments. Those that do not begin as a JSON object become a member of
-/// one.
+/// The next piece of a tool's arguments. Those that do not begin as a JSON object become a member
+/// of one.
 fn within_object<'a>(wraps: &mut Option<bool>, text: &'a str) -> Cow<'a, str> {
     let begins = wraps.is_none();
     if begins {

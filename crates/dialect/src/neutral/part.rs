@@ -68,7 +68,12 @@ impl Source {
             return Source::Url(url);
         };
         let Some(media_type) = head.strip_suffix(";base64") else { return Source::Url(url) };
-        let media_type = media_type.split(';').next().unwrap_or_default().to_owned();
+        let media_type = media_type.split(';').next().unwrap_or_default().to_ascii_lowercase();
+        let media_type = match &*media_type {
+            // A common mistake, which OpenAI takes.
+            "image/jpg" => "image/jpeg".to_owned(),
+            _ => media_type,
+        };
         Source::Inline { media_type, data: Base64(data.to_owned()) }
     }
 

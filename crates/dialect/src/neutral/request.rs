@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use serde::Deserialize;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
@@ -80,6 +81,25 @@ pub struct Tool {
     pub namespaced: Option<[String; 2]>,
     /// Anthropic's `cache_control`, as received.
     pub(crate) cache_control: Option<Box<RawValue>>,
+}
+
+impl Tool {
+    /// The schema of the arguments with `properties`, without which OpenAI refuses an object.
+    pub(crate) fn schema_with_properties(&self) -> Option<Cow<'_, RawValue>> {
+        #[derive(Deserialize)]
+        struct Top<'a> {
+            #[serde(rename = "type", default)]
+            kind: Cow<'a, str>,
+            #[serde(borrow)]
+            properties: Option<&'a RawValue>,
+        }
+        let schema = self.parameters.as_deref()?;
+        let top = serde_json::from_str::<Top<'_>>(schema.get());
+        let lacks = top.is_ok_and(|top| top.kind == "object" && top.properties.is_none());
+        let rest = schema.get().strip_prefix('{').filter(|_| lacks);
+        let made = rest.map(|rest| RawValue::from_string(format!("{{\"properties\":{{}},{rest}")));
+        Some(made.and_then(Result::ok).map_or(Cow::Borrowed(schema), Cow::Owned))
+    }
 }
 
 /// Limit on the length of a tool's name in most dialects.

@@ -1,27 +1,42 @@
-//! Removes the thinking of answers that the gateway translated from requests that are not translated.
-//! Providers accept their own signatures only.
+//! Removes the thinking of answers that the gateway translated from requests that are not
+//! translated. Providers accept their own signatures only.
 
 use crate::neutral::seal;
 use crate::wire::json::{self, Cursor, Edit, JsonError, JsonKind, removals};
 
 /// The edits that remove such thinking: blocks of messages, or items of a response's `input`. A
-/// message that has nothing else keeps its blocks, because a message cannot be empty.
+/// message that has nothing else keeps its blocks, because a message cannot be empty. Anthropic's
+/// `thinking` with a budget is disabled where the calls of tools that the request answers lose
+/// theirs, as it is refused then.
 pub fn without_foreign_thinking(body: &[u8]) -> Vec<Edit> {
     let mut edits = Vec::new();
+    let (mut messages, mut last_lost, mut budget) = (0, None, None);
     // The body was read before, so this cannot fail.
     let _read = json::read_object(body, |cursor, name| match cursor.kind()? {
         JsonKind::Array if name.is("input") => parts(cursor, &mut edits),
         JsonKind::Array if name.is("messages") => cursor.elements(|cursor| {
+            messages += 1;
             if cursor.kind()? != JsonKind::Object {
                 return cursor.pass();
             }
+            let before = edits.len();
             cursor.members(|cursor, name| match cursor.kind()? {
                 JsonKind::Array if name.is("content") => parts(cursor, &mut edits),
                 _ => cursor.pass(),
-            })
+            })?;
+            last_lost = Some(messages).filter(|_| edits.len() > before).or(last_lost);
+            Ok(())
         }),
+        JsonKind::Object if name.is("thinking") => {
+            let span = cursor.skip()?;
+            let is_budget = memchr::memmem::find(cursor.raw(&span), b"\"enabled\"").is_some();
+            budget = Some(span).filter(|_| is_budget);
+            Ok(())
+        }
         _ => cursor.pass(),
     });
+    let span = budget.filter(|_| last_lost.is_some_and(|lost| lost + 1 == messages));
+    edits.extend(span.map(|span| Edit::new(span, &br#"{"type":"disabled"}"#[..])));
     edits
 }
 
@@ -100,6 +115,10 @@ mod tests {
             sent(Endpoint::Responses, input),
             format!("{}{}", &input[..first], &input[second..])
         );
+        let looped = r#"{"model":"m","thinking":{"type":"enabled","budget_tokens":2048},"messages":[
+            {"role":"assistant","content":[{"type":"thinking","signature":"rerouter.none"},
+            {"type":"tool_use","id":"a"}]},{"role":"user","content":[]}]}"#;
+        assert!(sent(Endpoint::Messages, looped).contains(r#""thinking":{"type":"disabled"},"#));
         let own = input.replace("rerouter.messages.e30", "own");
         assert_eq!(sent(Endpoint::Responses, &own), own);
     }

@@ -174,8 +174,8 @@ fn write_tool(tools: &mut Items<'_>, tool: &Tool) {
         item.value("type", "function");
         item.value("name", &tool.name);
         item.option("description", &tool.description);
-        match &tool.parameters {
-            Some(schema) => item.value("parameters", schema),
+        match tool.schema_with_properties() {
+            Some(schema) => item.value("parameters", &schema),
             None => item.value("parameters", &json!({"type": "object", "properties": {}})),
         }
         // Only this dialect has `true` as the default of `strict`.

@@ -49,7 +49,8 @@ struct SearchAction<'a> {
     kind: JsonText<'a>,
 }
 
-/// The number of searches in a response, or in the last event of its stream. Opening a page and finding text in it are not billed.
+/// The number of searches in a response, or in the last event of its stream. Opening a page and
+/// finding text in it are not billed.
 pub(super) fn searches(response: &[u8]) -> u64 {
     static SEARCH: LazyLock<memmem::Finder<'static>> =
         LazyLock::new(|| memmem::Finder::new(b"\"web_search_call\""));

@@ -212,14 +212,14 @@ async fn sweep(app: Arc<App>, mut shutdown: ShutdownWatch) {
 }
 
 async fn sweep_once(app: &App) {
+    if let Err(error) = app.auth.learn_uses(&app.store, app.clock.now()).await {
+        warn!("the last uses by other gateways could not be read: {error}");
+    }
     if let Err(error) = app.auth.sweep_sessions(&app.store, app.clock.now()).await {
         warn!("expired sessions could not be deleted: {error}");
     }
     if let Err(error) = app.auth.sweep_uses(&app.store).await {
         warn!("the last uses of keys could not be stored, retrying: {error}");
-    }
-    if let Err(error) = app.auth.learn_uses(&app.store, app.clock.now()).await {
-        warn!("the last uses by other gateways could not be read: {error}");
     }
     sweep_audit(app).await;
     app.limits.sweep(app.clock.now());

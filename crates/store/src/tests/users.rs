@@ -20,10 +20,17 @@ pub(crate) async fn a_user_keeps_the_newest_sessions(bed: &impl Bed) {
         [Change::SessionEnded(sessions[0].id.clone()), Change::Session(sessions[3].clone())]
     );
     let swept = store
-        .sweep_sessions(vec![(sessions[2].id.clone(), at(60))], vec![sessions[1].id.clone()])
+        .sweep_sessions(
+            vec![(sessions[2].id.clone(), at(60))],
+            vec![sessions[1].id.clone()],
+            (at(30), at(90)),
+        )
         .await
         .unwrap();
     assert_eq!(swept.changes, [Change::SessionEnded(sessions[1].id.clone())]);
+    // Another gateway has used it since.
+    let used = store.sweep_sessions(vec![], vec![sessions[2].id.clone()], (at(30), at(90))).await;
+    assert_eq!(used.unwrap().changes, []);
     let mut left = store.load().await.unwrap().sessions;
     left.sort_by_key(|row| row.created_at);
     assert_eq!(
