@@ -80,7 +80,8 @@ features! {
     SearchResults "search results" C C C C "as text, with title and source"
     OtherContent "other kinds of content" R R R R "video, documents with images inside"
     Tools "function tools" C C C C
-        "JSON Schema keeps its text; in messages `anyOf` at its top goes into the description"
+        "JSON Schema keeps its text, and gets `properties` in OpenAI's; in messages `anyOf` at its \
+         top goes into the description"
     StrictTools "`strict` of a tool" C D C D "Anthropic refuses many of them, and bounds"
     Prefill "the beginning of the answer" R C R R
         "a last turn of the assistant in messages: other models begin anew, newer Claude refuses it"
@@ -126,18 +127,20 @@ features! {
         "on parts, messages and tools, as routers have it in chat"
     JsonObject "JSON output without a schema" C D C C "the prompt has to ask for JSON anyway"
     JsonSchema "output by a JSON schema" C C C C
-        "in messages `additionalProperties` is `false` if not told, and bounds are described"
+        "in messages `additionalProperties` is `false` if not told, bounds are described, and \
+         `oneOf` is `anyOf`"
     Verbosity "`verbosity`" C D C D ""
     MaxTokens "the limit of tokens" C C C C
         "messages needs one: the longest answer of the model, else 8192"
-    Stop "stop sequences" C C R C ""
+    Stop "stop sequences" C C R C "in messages without those that are blank"
     Temperature "`temperature`" C C C C
         "messages ends at 1: more becomes 1, and is named as dropped"
-    TopP "`top_p`" C C C C ""
+    TopP "`top_p`" C C C C "in messages dropped beside `temperature`"
     TopK "`top_k`" D C D C ""
     Seed "`seed`" C D D C ""
     Penalties "presence and frequency penalty" C D D C ""
-    User "the end user's id" C C C D "`metadata.user_id` in messages"
+    User "the end user's id" C C C D
+        "`metadata.user_id` in messages; an e-mail address or phone number is dropped there"
     Stream "streams" C C C C "in the path for Gemini"
     SeveralAnswers "`n` over 1" R R R R "an answer is translated alone"
     Logprobs "log probabilities" R R R R ""

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Dialect;
+use super::neutral::seal::Seal;
 use super::neutral::target_terms::{Effort, ModelTerms};
 use super::request_translation::{read_request, write_request};
 
@@ -208,8 +209,15 @@ fn a_budget_of_thinking_needs_the_thinking_before_tool_results() {
     let terms = efforts(&["budget"]);
     let (body, dropped) = to_claude(asked(json!([ask, call, result])), &terms);
     assert!(body["thinking"].is_null() && dropped == ["reasoning_effort"], "{body} {dropped:?}");
-    let (body, _) = to_claude(asked(json!([ask, call, result, ask])), &terms);
+    let (body, _) = to_claude(asked(json!([ask, call, result, call, result])), &terms);
     assert!(body["thinking"].is_null(), "{body}");
+    let seal = Seal { dialect: "messages", value: json!({"signature": "s"}) }.to_text();
+    let mut thought = call.clone();
+    thought["reasoning_content"] = "Hm.".into();
+    thought["reasoning_details"] =
+        json!([{"type": "reasoning.encrypted", "data": seal, "format": "unknown"}]);
+    let (body, _) = to_claude(asked(json!([ask, thought, result, call, result])), &terms);
+    assert_eq!(body["thinking"]["type"], "enabled", "{body}");
     let said = json!({"role": "assistant", "content": "one"});
     let (body, dropped) = to_claude(asked(json!([ask, call, result, said, ask])), &terms);
     assert_eq!((&body["thinking"]["type"], dropped.len()), (&json!("enabled"), 0), "{body}");

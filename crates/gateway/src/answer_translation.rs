@@ -57,8 +57,8 @@ pub(super) struct WholeTranslation {
     body: BytesMut,
     pub(super) usage: Option<Usage>,
     dropped: Option<HeaderValue>,
-    /// The error status of an answer that holds an error, or cannot be read, although its own status
-    /// is another.
+    /// The error status of an answer that holds an error, or cannot be read, although its own
+    /// status is another.
     pub(super) failed_as: Option<u16>,
 }
 

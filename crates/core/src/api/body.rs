@@ -118,7 +118,8 @@ pub(super) fn check_pairs(field: &str, pairs: &BTreeMap<String, String>) -> Resu
             field,
             format!(
                 "{field} may have up to {METADATA_PAIRS} pairs, with names of 1 to \
-                 {METADATA_NAME_CHARS} and values of up to {METADATA_VALUE_CHARS} characters, without U+0000."
+                 {METADATA_NAME_CHARS} and values of up to {METADATA_VALUE_CHARS} characters, \
+                 without U+0000."
             ),
         ));
     }

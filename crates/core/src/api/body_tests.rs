@@ -57,6 +57,9 @@ fn names_and_pairs_have_bounds() {
         );
     }
     assert!(check_pairs("metadata", &BTreeMap::from([(String::new(), String::new())])).is_err());
+    for (name, value) in [("a\0", "b"), ("a", "\0")] {
+        assert!(check_pairs("labels", &BTreeMap::from([(name.into(), value.into())])).is_err());
+    }
 }
 
 #[test]

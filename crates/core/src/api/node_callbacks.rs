@@ -72,7 +72,7 @@ pub(super) async fn register(
         return Err(gone(StoreError::Conflict));
     }
     Ok(NodeRegistered {
-        node: nodes::record(&shown),
+        node: nodes::record(&shown, now),
         heartbeat_interval_s: bounds::NODE_HEARTBEAT.as_secs(),
         lease_s: bounds::NODE_LEASE.as_secs(),
     }

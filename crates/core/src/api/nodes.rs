@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::body::check_name;
 use super::call::{Answer, Call};
 use super::page;
@@ -62,12 +64,12 @@ pub(super) async fn create(call: Call<'_>, new: NewNode) -> Result<Answer<NodeWi
 pub(super) async fn list(call: Call<'_>, query: PageQuery) -> Result<Answer<Page<NodeRecord>>> {
     let after = page::after(query.after.as_deref(), "a node", NodeId::parse)?;
     let found = call.app.nodes.page(after.as_ref(), query.limit + 1, call.now());
-    let found = found.iter().map(record).collect();
+    let found = found.iter().map(|shown| record(shown, call.now())).collect();
     Ok(Page::of(found, query.limit, |node: &NodeRecord| node.id.to_string()).into())
 }
 
 pub(super) async fn get(call: Call<'_>) -> Result<Answer<NodeRecord>> {
-    Ok(record(&find(call)?).into())
+    Ok(record(&find(call)?, call.now()).into())
 }
 
 pub(super) async fn delete(call: Call<'_>) -> Result<Answer<()>> {
@@ -108,8 +110,9 @@ fn sealed(app: &App, id: &NodeId, generation: u32, secret: &Secret) -> Result<Ve
 }
 
 fn with_secret(app: &App, id: &NodeId, secret: &Secret) -> Result<NodeWithSecret> {
-    let shown = app.nodes.show(id, app.clock.now()).ok_or_else(|| Error::not_found("node"))?;
-    Ok(NodeWithSecret { record: record(&shown), secret: ShownSecret(secret.clone()) })
+    let now = app.clock.now();
+    let shown = app.nodes.show(id, now).ok_or_else(|| Error::not_found("node"))?;
+    Ok(NodeWithSecret { record: record(&shown, now), secret: ShownSecret(secret.clone()) })
 }
 
 fn find(call: Call<'_>) -> Result<NodeSnapshot> {
@@ -146,8 +149,9 @@ pub(super) fn place(endpoint: &str) -> Result<BaseUrl> {
         .map_err(|wrong| Error::invalid("endpoint", format!("endpoint {wrong}.")))
 }
 
-pub(super) fn record(shown: &NodeSnapshot) -> NodeRecord {
+pub(super) fn record(shown: &NodeSnapshot, now: Timestamp) -> NodeRecord {
     let row = &shown.row;
+    let previous = row.previous.as_ref().map(|old| old.expires_at).filter(|end| now < *end);
     NodeRecord {
         object: NodeObject::It,
         id: row.id.clone(),
@@ -162,7 +166,7 @@ pub(super) fn record(shown: &NodeSnapshot) -> NodeRecord {
         lease_expires_at: shown.lease_until.map(Into::into),
         registered: row.registration.as_ref().map(Into::into),
         generation: row.generation,
-        previous_secret_expires_at: row.previous.as_ref().map(|old| old.expires_at.into()),
+        previous_secret_expires_at: previous.map(Into::into),
         created_at: row.created_at.into(),
         rotated_at: row.rotated_at.map(Into::into),
     }

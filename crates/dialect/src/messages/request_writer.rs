@@ -313,14 +313,17 @@ fn mode(request: &Request, depth: Option<&Depth>, dropped: &mut Vec<String>) -> 
     if terms.takes(Effort::None) { Mode::Disabled } else { Mode::Unsaid }
 }
 
-/// Whether the request answers tool calls before which there is no thinking of this dialect.
+/// Whether the request answers tool calls, and what the model said since the user last asked does
+/// not begin with thinking of this dialect.
 fn lacks_thinking(request: &Request) -> bool {
     let turns = request.alternating(has_block);
-    let [.., (Speaker::Assistant, called), (Speaker::User, answered)] = &turns[..] else {
-        return false;
+    let answers = |(speaker, parts): &&(Speaker, Vec<&Part>)| {
+        *speaker == Speaker::Assistant
+            || parts.iter().any(|part| matches!(part, Part::ToolResult(_)))
     };
-    answered.iter().any(|part| matches!(part, Part::ToolResult(_)))
-        && !matches!(called.first(), Some(Part::Thinking(_)))
+    let asked = turns.iter().rposition(|turn| !answers(&turn)).map_or(0, |at| at + 1);
+    let first = turns.get(asked).filter(|_| turns.last().is_some_and(|last| answers(&last)));
+    first.is_some_and(|(_, parts)| !matches!(parts.first(), Some(Part::Thinking(_))))
 }
 
 /// Writes `thinking`. Newer models show none of it, if they are not asked to.

@@ -6,25 +6,31 @@ use crate::wire::json::{self, Cursor, Edit, JsonError, JsonKind, removals};
 
 /// The edits that remove such thinking: blocks of messages, or items of a response's `input`. A
 /// message that has nothing else keeps its blocks, because a message cannot be empty. Anthropic's
-/// `thinking` with a budget is disabled where the calls of tools that the request answers lose
-/// theirs, as it is refused then.
+/// `thinking` with a budget is disabled if the request answers tool calls and the model's words
+/// since the user last asked lose theirs, as it is refused then.
 pub fn without_foreign_thinking(body: &[u8]) -> Vec<Edit> {
     let mut edits = Vec::new();
-    let (mut messages, mut last_lost, mut budget) = (0, None, None);
+    let (mut is_lost, mut budget) = (false, None);
     // The body was read before, so this cannot fail.
     let _read = json::read_object(body, |cursor, name| match cursor.kind()? {
-        JsonKind::Array if name.is("input") => parts(cursor, &mut edits),
+        JsonKind::Array if name.is("input") => parts(cursor, &mut edits).map(|_| ()),
         JsonKind::Array if name.is("messages") => cursor.elements(|cursor| {
-            messages += 1;
             if cursor.kind()? != JsonKind::Object {
                 return cursor.pass();
             }
-            let before = edits.len();
+            let (before, mut is_user, mut answers) = (edits.len(), false, false);
             cursor.members(|cursor, name| match cursor.kind()? {
-                JsonKind::Array if name.is("content") => parts(cursor, &mut edits),
-                _ => cursor.pass(),
+                JsonKind::Array if name.is("content") => {
+                    answers = parts(cursor, &mut edits)?;
+                    Ok(())
+                }
+                _ => {
+                    let span = cursor.skip()?;
+                    is_user |= name.is("role") && cursor.raw(&span) == b"\"user\"";
+                    Ok(())
+                }
             })?;
-            last_lost = Some(messages).filter(|_| edits.len() > before).or(last_lost);
+            is_lost = (is_lost && (!is_user || answers)) || edits.len() > before;
             Ok(())
         }),
         JsonKind::Object if name.is("thinking") => {
@@ -35,13 +41,14 @@ pub fn without_foreign_thinking(body: &[u8]) -> Vec<Edit> {
         }
         _ => cursor.pass(),
     });
-    let span = budget.filter(|_| last_lost.is_some_and(|lost| lost + 1 == messages));
+    let span = budget.filter(|_| is_lost);
     edits.extend(span.map(|span| Edit::new(span, &br#"{"type":"disabled"}"#[..])));
     edits
 }
 
-fn parts(cursor: &mut Cursor<'_>, edits: &mut Vec<Edit>) -> Result<(), JsonError> {
-    let mut parts = Vec::new();
+/// Removes such parts of a list. Returns whether there are results of tools in it.
+fn parts(cursor: &mut Cursor<'_>, edits: &mut Vec<Edit>) -> Result<bool, JsonError> {
+    let (mut parts, mut has_results) = (Vec::new(), false);
     cursor.elements(|cursor| {
         let mut is_foreign = false;
         let is_object = cursor.kind()? == JsonKind::Object;
@@ -49,9 +56,11 @@ fn parts(cursor: &mut Cursor<'_>, edits: &mut Vec<Edit>) -> Result<(), JsonError
         if is_object {
             cursor.members(|cursor, name| {
                 let span = cursor.skip()?;
-                if name.is("signature") || name.is("encrypted_content") {
-                    let text = json::text(cursor.raw(&span));
-                    is_foreign |= text.is_some_and(|text| seal::is_foreign(&text));
+                let text = || json::text(cursor.raw(&span)).unwrap_or_default();
+                if name.is("type") {
+                    has_results |= text() == "tool_result";
+                } else if name.is("signature") || name.is("encrypted_content") {
+                    is_foreign |= seal::is_foreign(&text());
                 }
                 Ok(())
             })?;
@@ -64,7 +73,7 @@ fn parts(cursor: &mut Cursor<'_>, edits: &mut Vec<Edit>) -> Result<(), JsonError
     if parts.iter().any(|(_, is_foreign)| !is_foreign) {
         edits.extend(removals(&parts));
     }
-    Ok(())
+    Ok(has_results)
 }
 
 #[cfg(test)]
@@ -117,8 +126,12 @@ mod tests {
         );
         let looped = r#"{"model":"m","thinking":{"type":"enabled","budget_tokens":2048},"messages":[
             {"role":"assistant","content":[{"type":"thinking","signature":"rerouter.none"},
-            {"type":"tool_use","id":"a"}]},{"role":"user","content":[]}]}"#;
+            {"type":"tool_use","id":"a"}]},{"role":"user","content":[{"type":"tool_result"}]},
+            {"role":"assistant","content":[{"type":"tool_use","id":"b"}]},
+            {"role":"user","content":[{"type":"tool_result"}]}]}"#;
         assert!(sent(Endpoint::Messages, looped).contains(r#""thinking":{"type":"disabled"},"#));
+        let asked = looped.replace("]}]}", "]},{\"role\":\"user\",\"content\":\"go on\"}]}");
+        assert!(sent(Endpoint::Messages, &asked).contains("budget_tokens"), "a turn of its own");
         let own = input.replace("rerouter.messages.e30", "own");
         assert_eq!(sent(Endpoint::Responses, &own), own);
     }
