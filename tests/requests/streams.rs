@@ -87,6 +87,14 @@ async fn what_an_answer_says_that_it_used_is_captured_and_priced() {
             assert!((cost * 1e6 - micro_usd).abs() < 1e-6, "{usage}: {cost}");
         }
     }
+    // The sums count what is billed.
+    let sums = gateway.manage("GET", "/v1/router/usage", &gateway.admin_key, None).await.json();
+    let row = &sums["data"][0];
+    assert_eq!(
+        (&row["prompt_tokens"], &row["completion_tokens"], &row["total_tokens"]),
+        (&json!(600), &json!(2 * (10 + 10 + 50)), &json!(740)),
+        "{sums}"
+    );
 }
 
 #[tokio::test]

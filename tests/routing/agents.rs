@@ -418,6 +418,18 @@ async fn a_capture_is_the_client_s_and_a_reroute_goes_through_the_same_agent() {
     assert_eq!(scene.reroute(&new_id, "").await.status, 200);
     assert_eq!(scene.got(), sent.replace(r#","stream":true"#, ""));
 
+    // Rules see the instructions of the agent again.
+    let ruled = document(&scene.provider.url()).replace(
+        "- { name: messages,",
+        "- { name: brief, when: \"system_prompt.matches('(?i)brief')\", \
+         targets: [ { target: oa/code } ] }\n      - { name: messages,",
+    );
+    let before = document(&scene.provider.url());
+    scene.gateway.write_routing(&ruled).await;
+    let dry = scene.reroute(&id, "?dry_run=true").await;
+    assert_eq!(dry.json()["decision"]["rule"], "brief", "{}", dry.text());
+    scene.gateway.write_routing(&before).await;
+
     // Restarted, the agent is what it was; changed or gone it is another.
     let asked = scene.provider.count();
     let gone = async |scene: &Scene| {

@@ -265,6 +265,11 @@ async fn a_feature_that_a_dialect_cannot_carry_bars_its_targets() {
     let told = &capture["inputs"]["request"]["untranslatable"];
     assert_eq!(told["messages"]["member"], "logprobs", "{capture}");
     assert_eq!(providers[0].count(), 0);
+    let path = format!("/v1/router/replay/{}?with=explanation", answer.request_id());
+    let why = gateway.manage("GET", &path, &gateway.admin_key, None).await.json();
+    let targets = why["explanation"]["targets"].as_array().unwrap();
+    let left_out = targets.iter().find(|target| target["target"] == "a/model").unwrap();
+    assert!(left_out["detail"].as_str().unwrap().contains("Anthropic"), "{left_out}");
     // Without another target it is an error of the request.
     body["model"] = "a/model".into();
     let answer = gateway.chat(&key, body.to_string().as_bytes()).await;

@@ -129,3 +129,18 @@ pub(super) fn some_change(body: Map<String, Value>) -> Result<Map<String, Value>
         false => Ok(body),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn options_are_merged_into_a_patch() {
+        let patch = json_object(r#"{"limits":{"rpm":null},"name":"a"}"#).unwrap();
+        let members = json!({"limits": {"tpm": 2}, "name": "b", "expires_at": null});
+        let merged = Value::Object(body(Some(patch), members));
+        assert_eq!(merged, json!({"limits": {"rpm": null, "tpm": 2}, "name": "b"}));
+    }
+}

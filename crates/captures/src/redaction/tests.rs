@@ -12,7 +12,9 @@ use crate::capture::raw_capture::RawCapture;
 use crate::capture::record::{CaptureState, Served};
 use rerouter_base::id::{Random, UserId};
 use rerouter_base::secret::Secret;
-use rerouter_routing::{Abilities, AgentRef, NodeFacts, PlanEntry, TargetHealth, Trace};
+use rerouter_routing::{
+    Abilities, AgentRef, NodeFacts, PlanEntry, RefusedFeature, TargetHealth, Trace,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

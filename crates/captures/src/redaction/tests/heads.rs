@@ -101,6 +101,10 @@ fn no_text_of_a_head_holds_what_an_expression_matches() {
         decision(move |decision| {
             decision.plan.push(PlanEntry { provider: "p".into(), model: said().into() })
         }),
+        inputs(move |inputs| {
+            let refused = RefusedFeature { member: said(), detail: said() };
+            inputs.request.untranslatable = Some([("gemini".to_owned(), refused)].into());
+        }),
         decision(move |decision| decision.candidates[0].model = said().into()),
         decision(move |decision| decision.alias = Some(said().into())),
         decision(move |decision| decision.recipe = said().into()),

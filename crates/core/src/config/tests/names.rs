@@ -132,6 +132,27 @@ aliases: {}
 }
 
 #[test]
+fn without_the_environment_the_default_of_a_url_tells_the_host() {
+    let document = |url: &str| {
+        let server = "routing: { env_allow: ['*'] }";
+        let server = config::read_server("server.yaml", server, &|_| None).unwrap();
+        let text = format!(
+            "providers: {{ a: {{ protocol: openai, base_url: '{url}', api_key: '${{KEY}}' }} }}\n\
+             recipes: {{ main: {{ rules: [ {{ name: d, targets: [ {{ target: a/gpt-5 }} ] }} ] }} \
+             }}\n\
+             aliases: {{ auto: main }}"
+        );
+        config::read_unexpanded(&text, &server, None).unwrap()
+    };
+    let context = |url: &str| document(url).target_for("a/gpt-5").unwrap().context;
+    let listed = context("https://api.openai.com/v1");
+    assert!(listed.is_some());
+    assert_eq!(context("${A_URL:-https://api.openai.com/v1}"), listed);
+    assert_eq!(context("https://${A_HOST:-api.openai.com}/v1"), listed);
+    assert_eq!(context("${A_URL}"), None);
+}
+
+#[test]
 fn a_breaker_of_the_pattern_counts_for_its_targets() {
     let routing = routing(DOCUMENT);
     let mut inputs = chat("p/any", 7);
