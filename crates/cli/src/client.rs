@@ -324,7 +324,8 @@ pub(super) fn cause(error: &ureq::Error) -> String {
 
 /// The text at this URL, if the server answers with success within this time.
 pub(super) fn ask_once(url: &str, wait: Duration) -> Option<String> {
-    let config = Agent::config_builder().max_redirects(0).timeout_global(Some(wait)).build();
+    let config =
+        Agent::config_builder().max_redirects(0).proxy(None).timeout_global(Some(wait)).build();
     let answer = Agent::new_with_config(config).get(url).call().ok()?;
     answer.into_body().into_with_config().limit(bounds::DOCUMENT_BYTES as u64).read_to_string().ok()
 }
@@ -352,6 +353,8 @@ pub(super) fn probe(
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
+        // As the gateway asks: it takes no proxy from the environment.
+        .proxy(None)
         .timeout_global(Some(wait))
         .tls_config(tls.build())
         .build();

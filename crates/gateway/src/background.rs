@@ -8,9 +8,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use http::{StatusCode, Uri};
 use log::{info, warn};
+use pingora::connectors::ConnectorOptions;
 use pingora::connectors::http::Connector;
 use pingora::http::RequestHeader;
 use pingora::protocols::ALPN;
+use pingora::server::configuration::ServerConf;
 use pingora::{Error, ErrorType};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -53,10 +55,11 @@ enum ProviderHealth {
 }
 
 impl BackgroundWork {
-    /// It shares the address cache with calls.
-    pub(crate) fn of(hooks: &ProxyHooks) -> Self {
+    /// It shares the address cache and the settings of connections with calls.
+    pub(crate) fn of(hooks: &ProxyHooks, conf: &ServerConf) -> Self {
         let (app, peers) = (hooks.app.clone(), hooks.peers.clone());
-        BackgroundWork { app, peers, connector: Arc::new(Connector::new(None)) }
+        let connector = Connector::new(Some(ConnectorOptions::from_server_conf(conf)));
+        BackgroundWork { app, peers, connector: Arc::new(connector) }
     }
 
     /// Runs until it is dropped.

@@ -1,7 +1,7 @@
 //! The state of one request, from its head to its access line and metrics, however the request
 //! ends.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -190,12 +190,18 @@ fn forwarded_for(headers: &HeaderMap, peer: IpAddr, trusted: impl Fn(IpAddr) -> 
         if !trusted(client) {
             break;
         }
-        match std::str::from_utf8(hop).ok().and_then(|hop| hop.trim().parse::<IpAddr>().ok()) {
+        match std::str::from_utf8(hop).ok().and_then(|hop| hop_address(hop.trim())) {
             Some(address) => client = address.to_canonical(),
             None => break,
         }
     }
     client
+}
+
+/// An address, as some proxies write it with a port.
+fn hop_address(hop: &str) -> Option<IpAddr> {
+    let with_port = || hop.parse::<SocketAddr>().ok().map(|address| address.ip());
+    hop.trim_matches(['[', ']']).parse().ok().or_else(with_port)
 }
 
 fn is_forwarded(headers: &HeaderMap) -> bool {
@@ -225,6 +231,16 @@ mod tests {
         let inside = |address: IpAddr| matches!(address, IpAddr::V4(v4) if v4.octets()[0] == 10);
         assert_eq!(forwarded_for(&headers, peer, inside).to_string(), "203.0.113.9");
         assert_eq!(forwarded_for(&headers, peer, |_| false), peer);
+        for (hop, client) in [
+            ("203.0.113.9:51234", "203.0.113.9"),
+            ("[2001:db8::1]:443", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("2001:db8::1", "2001:db8::1"),
+        ] {
+            let headers =
+                HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), hop.parse().unwrap())]);
+            assert_eq!(forwarded_for(&headers, peer, inside).to_string(), client);
+        }
         let odd = HeaderMap::from_iter([(
             "x-forwarded-for".parse().unwrap(),
             HeaderValue::from_bytes(b"\xff, 203.0.113.9, 10.0.0.2").unwrap(),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, header};
+use http::{HeaderValue, Version, header};
 use pingora::ErrorType;
 use pingora::protocols::http::ServerSession;
 use tokio::time::{Instant, timeout};
@@ -217,7 +217,9 @@ impl Arriving {
         if session.is_body_empty() {
             return Ok(None);
         }
-        if session.req_header().headers.contains_key(header::EXPECT) {
+        let head = session.req_header();
+        // HTTP/1.0 clients know no interim answers (RFC 9110 section 10.1.1).
+        if head.headers.contains_key(header::EXPECT) && head.version != Version::HTTP_10 {
             session.write_continue_response().await.map_err(|error| broken(&error))?;
         }
         Ok(Some(Arriving { announced, started: Instant::now(), came: 0, limit, min_rate }))

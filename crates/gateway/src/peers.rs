@@ -2,6 +2,7 @@
 //! as Pingora sets none by default.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dashmap::DashMap;
 use pingora::protocols::tls::CaType;
@@ -18,6 +19,9 @@ use rerouter_routing::{Authorities, PROVIDERS, Provider};
 /// Most concurrent requests on one HTTP/2 connection to a provider. Further requests use another
 /// connection, so that one lost packet does not stop all.
 const H2_STREAMS: usize = 32;
+/// Time between pings on an HTTP/2 connection to a provider. Pingora closes a connection whose ping
+/// is not answered in 5 seconds.
+const H2_PING: Duration = Duration::from_secs(10);
 
 pub(super) struct Peers {
     pub(super) resolver: Resolver,
@@ -60,6 +64,10 @@ impl Peers {
         if provider.http2 {
             options.alpn = ALPN::H2H1;
             options.max_h2_streams = H2_STREAMS;
+            // Many requests share a connection. One that went silent is closed.
+            options.h2_ping_interval = Some(H2_PING);
+            // Pingora reads no answer, and no client that leaves, while the body waits for room.
+            options.write_timeout = Some(timeouts.first_byte.min(timeouts.total));
         }
         if let Some(authorities) = &provider.ca {
             options.ca = Some(self.pingora_form(authorities));

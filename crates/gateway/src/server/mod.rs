@@ -139,7 +139,7 @@ impl Gateway {
 
     fn add_with(self, server: &mut Server, mut sockets: Sockets) -> Result<(), BootError> {
         let hooks = crate::ProxyHooks::new(self.app.clone());
-        let background = crate::BackgroundWork::of(&hooks);
+        let background = crate::BackgroundWork::of(&hooks, &proxy_conf(&server.configuration, 1));
         let identities = self.add_listeners(server, &hooks, &mut sockets)?;
         self.add_metrics_listener(server, &mut sockets);
         let Gateway { app, writer, mock, takeover: _ } = self;

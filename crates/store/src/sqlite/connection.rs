@@ -63,7 +63,14 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection> {
     connection.pragma_update(None, "trusted_schema", false)?;
     // Deleted values are overwritten: salts of captures, wrappings of the root key.
     connection.pragma_update(None, "secure_delete", true)?;
+    without_files(&connection)?;
     Ok(connection)
+}
+
+/// Keeps sorts and statement journals in memory, as no directory for temporary files may be
+/// writable.
+fn without_files(connection: &Connection) -> Result<()> {
+    Ok(connection.pragma_update(None, "temp_store", "MEMORY")?)
 }
 
 pub(super) fn open_to_read(path: &Path) -> Result<Connection> {
@@ -73,6 +80,7 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection> {
     )?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "trusted_schema", false)?;
+    without_files(&connection)?;
     Ok(connection)
 }
 

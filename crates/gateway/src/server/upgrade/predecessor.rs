@@ -99,6 +99,8 @@ pub(in crate::server) async fn run(mut offering: Offering, mut shutdown: Shutdow
     // Waits even while this process drains: whether the process before has ended decides if this
     // one, as the last, uploads captures when it ends.
     if before.is_some() {
+        // While any descriptor of a listener is open, the kernel accepts connections for nobody.
+        drop((socket, std::mem::take(&mut offering.sockets)));
         ended.await;
         offering.app.store.predecessor_ended();
     }
