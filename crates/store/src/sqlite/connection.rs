@@ -121,6 +121,11 @@ mod tests {
         let mut writer = open(&path, Durability::Process).unwrap();
         writer.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
         let reader = open_to_read(&path).unwrap();
+        for connection in [&writer, &reader] {
+            let store = |row: &Row<'_>| row.get::<_, i64>(0);
+            let store = connection.query_row("PRAGMA temp_store", [], store).unwrap();
+            assert_eq!(store, 2, "temporary files are in memory");
+        }
         reader.execute_batch("BEGIN; SELECT * FROM t").unwrap();
         writer.execute_batch("INSERT INTO t VALUES (2)").unwrap();
         assert!(!checkpoint(&mut writer).unwrap());
