@@ -12,9 +12,12 @@ mod text;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::panic::PanicHookInfo;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub use self::access_line::ACCESS_FIELDS;
 pub use self::access_line::AccessLine;
@@ -53,16 +56,23 @@ pub fn init(filter: &str, form: LogForm) -> Result<(), String> {
         })
         .build();
     log::set_max_level(inner.filter());
-    log::set_boxed_logger(Box::new(DiagnosticLog(inner))).map_err(|error| error.to_string())
+    let logger = DiagnosticLog { inner, dropped: Mutex::new(0) };
+    log::set_boxed_logger(Box::new(logger)).map_err(|error| error.to_string())
 }
 
-/// Logs modules of all our crates under `rerouter::…`, so that the filter sees those names.
-struct DiagnosticLog(env_logger::Logger);
+/// Logs modules of all our crates under `rerouter::…`, so that the filter sees those names. Drops
+/// lines for which standard error has no room, because a reader that stalls must not stop requests.
+struct DiagnosticLog {
+    inner: env_logger::Logger,
+    /// Number of lines that were dropped since the last one that was written.
+    dropped: Mutex<u64>,
+}
 
 impl log::Log for DiagnosticLog {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         let target = target(metadata.target());
-        self.0.enabled(&log::Metadata::builder().target(&target).level(metadata.level()).build())
+        self.inner
+            .enabled(&log::Metadata::builder().target(&target).level(metadata.level()).build())
     }
 
     fn log(&self, record: &log::Record<'_>) {
@@ -70,12 +80,34 @@ impl log::Log for DiagnosticLog {
         let mut named = log::Record::builder();
         named.target(&target).level(record.level()).args(*record.args());
         named.module_path(record.module_path()).file(record.file()).line(record.line());
-        self.0.log(&named.build());
+        let named = named.build();
+        if !self.inner.matches(&named) {
+            return;
+        }
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = std::io::stderr();
+        if *dropped > 0 && has_room(&error) {
+            let count = std::mem::take(&mut *dropped);
+            let mut told = log::Record::builder();
+            told.target("rerouter::log").level(log::Level::Warn);
+            self.inner
+                .log(&told.args(format_args!("{count} lines of this log had no room")).build());
+        }
+        match has_room(&error) {
+            true => self.inner.log(&named),
+            false => *dropped += 1,
+        }
     }
 
     fn flush(&self) {
-        self.0.flush();
+        self.inner.flush();
     }
+}
+
+/// Whether 4 KiB can be written to a pipe without waiting for its reader. Files always have room.
+fn has_room(output: &impl AsFd) -> bool {
+    let mut polled = [PollFd::new(output, PollFlags::OUT)];
+    !matches!(poll(&mut polled, Some(&Timespec::default())), Ok(0))
 }
 
 /// The log target of a module: `rerouter::` and its room. Modules of other crates keep theirs.
@@ -145,7 +177,22 @@ impl LogThrottle {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
+
+    #[test]
+    fn a_pipe_that_nobody_reads_has_no_room() {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let mut written = 0;
+        while has_room(&writer) {
+            writer.write_all(&[b'a'; 4096]).unwrap();
+            written += 4096;
+            assert!(written <= 1 << 20);
+        }
+        reader.read_exact(&mut [0; 8192]).unwrap();
+        assert!(has_room(&writer) && has_room(&tempfile::tempfile().unwrap()));
+    }
 
     #[test]
     fn other_crates_write_nothing_below_info() {
