@@ -78,12 +78,13 @@ impl log::Log for DiagnosticLog {
     fn log(&self, record: &log::Record<'_>) {
         let target = target(record.target());
         let mut named = log::Record::builder();
-        named.target(&target).level(record.level()).args(*record.args());
+        named.target(&target).level(record.level());
         named.module_path(record.module_path()).file(record.file()).line(record.line());
-        let named = named.build();
-        if !self.inner.matches(&named) {
+        if !self.inner.matches(&named.build()) {
             return;
         }
+        // Written before the lock is taken, as this may log or panic itself.
+        let message = record.args().to_string();
         let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
         let error = std::io::stderr();
         if *dropped > 0 && has_room(&error) {
@@ -94,7 +95,7 @@ impl log::Log for DiagnosticLog {
                 .log(&told.args(format_args!("{count} lines of this log had no room")).build());
         }
         match has_room(&error) {
-            true => self.inner.log(&named),
+            true => self.inner.log(&named.args(format_args!("{message}")).build()),
             false => *dropped += 1,
         }
     }
@@ -104,7 +105,8 @@ impl log::Log for DiagnosticLog {
     }
 }
 
-/// Whether 4 KiB can be written to a pipe without waiting for its reader. Files always have room.
+/// Whether 4 KiB can be written to a pipe without waiting for its reader; a longer line may wait.
+/// Files always have room.
 fn has_room(output: &impl AsFd) -> bool {
     let mut polled = [PollFd::new(output, PollFlags::OUT)];
     !matches!(poll(&mut polled, Some(&Timespec::default())), Ok(0))

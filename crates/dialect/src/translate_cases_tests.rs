@@ -103,19 +103,6 @@ fn calls_without_an_index_or_an_id_are_told_apart() {
 }
 
 #[test]
-fn calls_with_one_index_and_no_id_are_told_apart_by_name() {
-    let deltas = [
-        call(Some(0), "", "look", "{\"x\""),
-        call(Some(0), "", "look", ":1}"),
-        call(Some(0), "", "hear", "{\"y\":2}"),
-    ];
-    let stream = chat_chunks(&deltas, "tool_calls");
-    let messages = translated(Dialect::Chat, Dialect::Messages, stream.as_bytes(), 64);
-    let calls: Vec<_> = message_calls(&messages).into_iter().map(|call| (call.1, call.2)).collect();
-    assert_eq!(calls, [("look".into(), json!({ "x": 1 })), ("hear".into(), json!({ "y": 2 }))]);
-}
-
-#[test]
 fn arguments_that_are_no_object_become_one_also_in_a_stream_of_messages() {
     for (pieces, input) in [
         (&["not \"J", "SON\"\n"][..], json!({ "arguments": "not \"JSON\"\n" })),

@@ -151,7 +151,7 @@ pub struct GateQuery {
     /// Refuse the change if a request of the last 24 hours would lose its last target.
     #[serde(default)]
     pub forbid_unroutable: bool,
-    /// At most this share of the requests of the last 24 hours may lose its last target.
+    /// At most this share of the requests of the last 24 hours may lose their last target.
     #[serde(default)]
     #[schemars(schema_with = "share", skip_serializing_if = "Option::is_none")]
     pub max_unroutable: Option<String>,

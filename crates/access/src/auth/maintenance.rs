@@ -39,8 +39,9 @@ impl Auth {
     /// Applies the last uses of keys and sessions at other gateways. To be called about every
     /// minute.
     pub async fn learn_uses(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let learnt =
-            self.0.uses_learnt.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(now);
+        let learnt = *self.0.uses_learnt.lock().unwrap_or_else(PoisonError::into_inner);
+        // The clock may have been set back.
+        let learnt = learnt.unwrap_or(now).min(now);
         let since = learnt.checked_sub(USES_SLACK).unwrap_or(learnt);
         let uses = store.last_uses_since(since).await?;
         uses.keys.iter().for_each(|(id, at)| self.0.keys.learn_use(id, *at));

@@ -145,8 +145,8 @@ impl DecidedCase<'_> {
             "endpoint" => format!("Left out: it does not serve {}.", request.endpoint),
             "translation" => {
                 let refused = target.as_ref().and_then(|target| refused(target, self.inputs));
-                let detail = refused.map_or("", |refused| refused.detail.as_str());
-                format!("Left out: the request cannot be translated for it. {detail}")
+                let detail = refused.map_or_else(String::new, |one| format!(" {}", one.detail));
+                format!("Left out: the request cannot be translated for it.{detail}")
             }
             "capability" => {
                 let has = target.as_ref().and_then(|target| target.capabilities.as_ref());

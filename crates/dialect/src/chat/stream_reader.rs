@@ -35,7 +35,6 @@ const TEXTS: [ChatPart; 3] = [ChatPart::Thinking, ChatPart::Text, ChatPart::Refu
 struct ToolCallProgress {
     index: Option<u64>,
     id: String,
-    name: String,
     /// A call starts when its name is known.
     started: bool,
     /// Arguments that arrived before the name.
@@ -260,7 +259,8 @@ impl ChatStreamReader {
         }
         let Some(call) = self.calls.get_mut(number) else { return };
         if call.id.is_empty() {
-            call.id = short(id);
+            // A longer id is cut: no real one is.
+            call.id = id.chars().take(1_024).collect();
         }
         let key = ChatPart::Call(number);
         if call.started {
@@ -275,7 +275,6 @@ impl ChatStreamReader {
             return each(StreamEvent::Working);
         }
         call.started = true;
-        call.name = short(name);
         let (id, early) = (call.id.clone(), std::mem::take(&mut call.early));
         self.early = self.early.saturating_sub(early.len());
         let kind = match kind {
@@ -288,7 +287,7 @@ impl ChatStreamReader {
     }
 
     /// The position of the call that a delta belongs to. Some servers write no index, or 0 for each
-    /// call. Then a different id with a name, or without ids a different name, begins another call.
+    /// call. Then a different id with a name begins another call.
     fn number_of_call(&self, index: Option<u64>, id: &str, name: &str) -> usize {
         let known = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index),
@@ -297,8 +296,7 @@ impl ChatStreamReader {
         let Some(number) = known else { return self.calls.len() };
         let other = self.calls.get(number).is_some_and(|call| {
             let begun = call.started && !name.is_empty();
-            begun
-                && (id != call.id || id.is_empty() && (index.is_none() || short(name) != call.name))
+            begun && (id != call.id || id.is_empty() && index.is_none())
         });
         if other { self.calls.len() } else { number }
     }
@@ -343,11 +341,6 @@ fn citation(cited: &UrlCitation<'_>) -> Citation {
         quote: cited.content.to_string(),
         span: cited.start_index.0.zip(cited.end_index.0),
     }
-}
-
-/// An id or name as it is kept: no real one is longer.
-fn short(text: &str) -> String {
-    text.chars().take(1_024).collect()
 }
 
 /// Values of `finish_reason` that are errors: of Mistral and OpenRouter, DeepSeek, vLLM and SGLang.

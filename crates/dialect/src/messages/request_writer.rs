@@ -346,7 +346,7 @@ fn write_mode(body: &mut Members<'_>, mode: Mode, shown: Option<bool>) {
 }
 
 fn write_settings(body: &mut Members<'_>, request: &Request, dropped: &mut Vec<String>) {
-    // Anthropic refuses sequences without a letter.
+    // Anthropic refuses blank sequences.
     let stop: Vec<&String> = request.stop.iter().filter(|sequence| says(sequence)).collect();
     if stop.len() < request.stop.len() {
         dropped.push("stop".to_owned());
