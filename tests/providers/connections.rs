@@ -68,6 +68,25 @@ async fn http2_is_spoken_where_both_sides_want_it() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_refused_before_it_is_read_is_answered_with_the_refusal() {
+    let provider = TlsProvider::start().await;
+    let ca = provider.ca().display().to_string();
+    for options in [format!("ca: {ca}\n    http2: true"), format!("ca: {ca}")] {
+        let gateway = Gateway::start(&behind_tls(&provider, &options)).await;
+        let key = gateway.create_key().await;
+        let pad = "x".repeat(4 << 20);
+        let long = format!("{{\"pad\":\"{pad}\",{}", &chat_body("auto", false)[1..]);
+        for _ in 0..6 {
+            let answer = gateway.chat(&key, long.as_bytes()).await;
+            assert_eq!(answer.status, 413, "{options}: {}", answer.text());
+            assert!(answer.text().contains("the body is too long"), "{}", answer.text());
+        }
+        let answer = gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+        assert_eq!(answer.status, 200, "{options}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
 async fn a_health_check_opens_the_breaker_and_lets_it_close_again() {
     let health = Arc::new(AtomicU16::new(503));
     let says = health.clone();

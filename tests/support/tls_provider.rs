@@ -67,6 +67,15 @@ impl Drop for TlsProvider {
     }
 }
 
+/// Larger bodies are refused before they are read.
+const TOO_LONG: u64 = 1 << 20;
+
+fn refusal() -> http::Response<Full<Bytes>> {
+    let body = r#"{"error":{"message":"the body is too long","type":"invalid_request_error"}}"#;
+    let builder = http::Response::builder().status(413).header("content-type", "application/json");
+    builder.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()
+}
+
 async fn serve(acceptor: TlsAcceptor, stream: TcpStream) {
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let two = stream.get_ref().1.alpn_protocol() == Some(&b"h2"[..]);
@@ -74,6 +83,9 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream) {
         hyper::service::service_fn(async |request: http::Request<hyper::body::Incoming>| {
             let said = format!("{:?} {}", request.version(), request.uri().path());
             let is_list = request.method() == http::Method::GET;
+            if hyper::body::Body::size_hint(request.body()).lower() > TOO_LONG {
+                return Ok(refusal());
+            }
             let body = request.into_body().collect().await?.to_bytes();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
             let (kind, text) = match body["stream"] == true {

@@ -91,6 +91,8 @@ pub(super) struct CallProgress {
     /// Pingora's proxy, or a hook in it, panicked: whether a provider was at work.
     pub(super) panicked: Option<bool>,
     pub(super) cork: Option<Cork>,
+    /// The current attempt is a stream of an HTTP/2 connection.
+    pub(super) http2: bool,
 }
 
 #[derive(Clone)]
@@ -314,14 +316,15 @@ impl InferenceCall {
         Ok(())
     }
 
-    /// Notes that the attempt is connected: the time to its first content starts. Returns its cork.
-    pub(super) fn attempt_connected(&self) -> Option<Cork> {
+    /// Notes that the attempt is connected: the time to its first content starts. Returns its cork,
+    /// and whether it is a stream of an HTTP/2 connection.
+    pub(super) fn attempt_connected(&self) -> (Option<Cork>, bool) {
         let mut progress = self.progress();
         progress.connected = true;
         progress.relay.reset();
         let first_byte = progress.current().map(|target| target.provider.timeouts.first_byte);
         progress.deadline = first_byte.map(|time| Instant::now() + time);
-        progress.cork.take()
+        (progress.cork.take(), progress.http2)
     }
 
     /// Resolves when the lease of the asked node has lapsed before any content, if another target

@@ -156,7 +156,10 @@ impl ProxyHttp for ProxyHooks {
         let body = provider_headers::write_request(call, head)?;
         // An HTTP/2 connection is shared with other requests.
         let own = ctx.socket.filter(|_| head.version == Version::HTTP_11);
-        call.progress().cork = own.and_then(Cork::new);
+        let mut progress = call.progress();
+        progress.cork = own.and_then(Cork::new);
+        progress.http2 = head.version == Version::HTTP_2;
+        drop(progress);
         ctx.body = Some(body);
         Ok(())
     }

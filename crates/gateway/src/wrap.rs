@@ -107,6 +107,9 @@ struct Wrap {
     call: Arc<InferenceCall>,
     inner: Option<Box<ServerSession>>,
     cork: Option<Cork>,
+    /// The body that an HTTP/2 attempt has yet to read. If the provider answers before it took the
+    /// whole body, Pingora reads on its answer only after a body that was read.
+    unread: Option<Bytes>,
     /// Set when the client has left and the answer is read on.
     reading_on: Option<ReadingOn>,
     read_timeout: Option<Duration>,
@@ -123,6 +126,7 @@ impl Wrap {
             call,
             inner,
             cork: None,
+            unread: None,
             reading_on: None,
             read_timeout: None,
             write_timeout: None,
@@ -297,7 +301,7 @@ impl Session for Wrap {
     }
 
     fn is_body_done(&mut self) -> bool {
-        true
+        self.unread.is_none()
     }
 
     async fn finish(&mut self) -> Result<()> {
@@ -309,9 +313,12 @@ impl Session for Wrap {
         self.call.request.body.is_empty()
     }
 
-    /// Waits for the first of three: the client leaves for good, the attempt's deadline passes, or
+    /// Gives the body to an HTTP/2 attempt, then waits for the first of three: the client leaves for good, the attempt's deadline passes, or
     /// its node's lease lapses.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
+        if let Some(body) = self.unread.take() {
+            return Ok(Some(body));
+        }
         if let Some(cork) = self.cork.take() {
             cork.release().await;
         }
@@ -375,11 +382,13 @@ impl Session for Wrap {
 
     /// Pingora calls this once for each connected attempt, before it starts to stream.
     fn enable_retry_buffering(&mut self) {
-        self.cork = self.call.attempt_connected();
+        let (cork, http2) = self.call.attempt_connected();
+        self.cork = cork;
+        self.unread = http2.then(|| self.call.request.body.clone());
     }
 
     fn get_retry_buffer(&self) -> Option<Bytes> {
-        Some(self.call.request.body.clone())
+        self.unread.is_none().then(|| self.call.request.body.clone())
     }
 
     async fn finish_custom(&mut self) -> Result<()> {
