@@ -1,13 +1,18 @@
 //! Bodies of any size and framing reach the provider whole, also after a failover; over the limit
 //! 413.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use serde_json::json;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::support::client::{self, Answer, H2};
-use crate::support::documents::in_order;
-use crate::support::envelope;
+use crate::support::documents::{chat_body, in_order};
 use crate::support::gateway::{Gateway, Key, Setup};
-use crate::support::provider::{self as scripted, Provider};
+use crate::support::provider::{self as scripted, Provider, Step};
+use crate::support::{PATIENCE, envelope, until};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -238,6 +243,54 @@ async fn expect_100_continue_is_answered_and_not_passed_on() {
         .send(&client::request("POST", "/v1/chat/completions", &gateway.host(), &headers, None))
         .await;
     assert_eq!(connection.head().await.expect("a final answer").status, 401);
+}
+
+#[tokio::test]
+async fn over_http2_expect_100_continue_is_answered_too() {
+    let a = Provider::always(scripted::completion("hello")).await;
+    let gateway = Setup::new(&in_order(&[("a", &a.url())], "")).tls().start().await;
+    let key = gateway.create_key().await;
+    let (address, tls) = gateway.tls();
+    let stream = tls.dial(address, b"h2").await.expect("a handshake");
+    let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let request =
+        http::Request::post(format!("https://localhost:{}/v1/chat/completions", address.port()))
+            .header("authorization", format!("Bearer {}", key.secret))
+            .header("expect", "100-continue");
+    let (mut answer, mut body) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+    let interim = std::future::poll_fn(|context| answer.poll_informational(context));
+    let interim = timeout(PATIENCE, interim).await.expect("an interim answer within the bound");
+    assert_eq!(interim.expect("an interim answer").unwrap().status(), 100);
+    body.send_data(Bytes::from(chat_body("auto", false)), true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), 200);
+}
+
+/// The next request, or the line end of an old client.
+#[tokio::test]
+async fn bytes_behind_a_body_do_not_end_its_call() {
+    let gate = Arc::new(Notify::new());
+    let waits = gate.clone();
+    let a = Provider::start(move |_, _| {
+        let mut answer = vec![Step::Wait(waits.clone())];
+        answer.extend(scripted::completion("hello"));
+        answer
+    })
+    .await;
+    let gateway = Gateway::start(&in_order(&[("a", &a.url())], "")).await;
+    let key = gateway.create_key().await;
+    let request = gateway.chat_request(&key, chat_body("auto", false).as_bytes());
+    for (number, behind) in [&b"\r\n"[..], &request, &[b'x'; 100_000]].into_iter().enumerate() {
+        let mut connection = gateway.connect().await;
+        connection.send(&request).await;
+        until("the request", async || (a.count() > number).then_some(())).await;
+        connection.send(behind).await;
+        gate.notify_one();
+        let answer = connection.answer().await.expect("an answer");
+        assert_eq!((answer.status, answer.whole), (200, true), "{number}: {}", answer.text());
+        assert!(connection.is_closed().await, "{number}");
+    }
+    assert_eq!(a.count(), 3);
 }
 
 #[tokio::test]

@@ -83,9 +83,16 @@ impl Http2Session {
     }
 
     fn write_head(&mut self, mut head: Box<ResponseHeader>, end: bool) -> Result<()> {
-        // HTTP/2 clients need no interim answers, and an answer has only one head.
-        if self.ended || head.status.is_informational() || self.written.is_some() {
+        // An answer has only one head.
+        if self.ended || self.written.is_some() {
             return Ok(());
+        }
+        if head.status.is_informational() {
+            let interim = Response::from_parts(head.as_owned_parts(), ());
+            let sent = self.respond.send_informational(interim);
+            return sent
+                .or_err(ErrorType::WriteError, "in an interim answer")
+                .map_err(Error::into_down);
         }
         head.insert_header(DATE, get_cached_date())?;
         // HTTP/2 forbids connection-specific headers (RFC 9113 section 8.2.2).
