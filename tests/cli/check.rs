@@ -224,6 +224,21 @@ fn a_provider_s_authorities_have_to_be_there() {
     assert_eq!((code, told.as_str()), (Some(0), ""));
 }
 
+#[test]
+fn the_authorities_of_the_system_have_to_be_there() {
+    let documents = Documents::new(&usual(), ROUTING);
+    documents.write("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    for file in ["none.pem", "bad.pem"] {
+        for command in ["check", "serve"] {
+            let environment = [("SSL_CERT_FILE", file)];
+            let (code, _, told) = documents.run(&[command, "--config", "s.yaml"], &environment);
+            let place = "s.yaml:1:1: the certificate authorities of this system cannot be read";
+            assert!(code == Some(1) && told.contains(place), "{command} {file}: {told}");
+            assert!(told.contains("SSL_CERT_FILE") && !told.contains("panicked"), "{told}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_gateway_that_runs_does_not_fail_the_check_of_its_own_documents() {
     let gateway = Setup::new(ROUTING).tls().start().await;

@@ -8,8 +8,7 @@ use jiff::Timestamp;
 use log::{info, warn};
 
 use super::master::{MasterKeys, Unlocked};
-use super::upgrade;
-use super::{BootError, Gateway};
+use super::{BootError, Gateway, tls, upgrade};
 use crate::mock::Mock;
 use rerouter_access::auth::Auth;
 use rerouter_access::nodes::Nodes;
@@ -73,6 +72,7 @@ pub(super) async fn prepare(
     upgrades: bool,
 ) -> Result<Gateway, BootError> {
     choose_ports(&mut server)?;
+    tls::check_authorities().map_err(BootError)?;
     let (mock, mock_address) = Mock::bind()
         .map_err(|error| BootError(format!("cannot bind the mock provider: {error}")))?;
     let variables = environment.variables;

@@ -37,6 +37,10 @@ pub fn check(server: &Server, environment: Option<&Environment>) -> Readiness {
         found.problem(server, &of(setting), why, hint);
     }
     found.address(server, "metrics.address", server.metrics.address);
+    if let Err(why) = tls::check_authorities() {
+        let hint = "install ca-certificates; SSL_CERT_FILE or SSL_CERT_DIR name others";
+        found.problem(server, "", why, hint);
+    }
     if server.knows("data_dir") {
         match (DataDir::try_out(&server.data_dir), environment) {
             (Err(why), _) => {

@@ -10,6 +10,8 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use log::{error, info};
 use pingora::listeners::tls::{Acceptor, TlsSettings};
+use pingora::tls;
+use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -48,6 +50,15 @@ pub(super) struct TlsFilesError {
     pub(super) setting: &'static str,
     /// The reason, with the path of the file.
     pub(super) why: String,
+}
+
+/// Reads the certificate authorities of the system. Pingora's connectors panic if they cannot.
+pub(super) fn check_authorities() -> Result<(), String> {
+    let read = tls::load_platform_certs_incl_env_into_store(&mut RootCertStore::empty());
+    read.map_err(|error| {
+        let why = error.cause.as_ref().map_or_else(|| error.to_string(), |why| why.to_string());
+        format!("the certificate authorities of this system cannot be read: {why}")
+    })
 }
 
 pub(super) fn check(files: &TlsFiles) -> Result<(), TlsFilesError> {
