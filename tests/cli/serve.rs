@@ -195,7 +195,8 @@ async fn a_port_of_the_systems_choice_is_told_as_it_is() {
     let config = dir.path().join("rerouter.yaml");
     let listeners = "listeners:\n  - { address: 127.0.0.1:0, interfaces: [pin] }\n  \
         - { address: 127.0.0.1:0, interfaces: [router] }\n";
-    let rest = "metrics: { address: '${METRICS_LISTEN}' }\ndata_dir: ${DATA_DIR}\n\
+    let rest = "public_url: https://gw.example.com\n\
+        metrics: { address: '${METRICS_LISTEN}' }\ndata_dir: ${DATA_DIR}\n\
         routing: { file: '${ROUTING_FILE}' }\n";
     std::fs::write(&config, format!("{listeners}{rest}")).unwrap();
     let serving = Serving::start(dir.path(), "log", &config);
@@ -207,6 +208,8 @@ async fn a_port_of_the_systems_choice_is_told_as_it_is() {
         .map(|rest| rest.split(' ').next().unwrap())
         .collect();
     assert_eq!(told.len(), 2, "{log}");
+    // The public URL is that of the clients.
+    assert_eq!(serving.told("console on http://").await, told[0]);
     // Each address has the interfaces of its line.
     for (address, path, status) in [
         (told[0], "/v1/auth/me", 401),

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Most records that wait for the capture writer.
-pub(super) const CAPTURE_QUEUE_RECORDS: usize = 16_384;
+/// Most records that wait for the capture writer. The bytes end earlier: the smallest capture takes
+/// over a kibibyte.
+pub(super) const CAPTURE_QUEUE_RECORDS: usize = 65_536;
 /// Most bytes that wait for the capture writer.
 pub const CAPTURE_QUEUE_BYTES: usize = 64 << 20;
 /// Most records in one transaction of the capture writer.

@@ -42,7 +42,8 @@ section! {
             "without `listeners` there is one on 127.0.0.1:8080",
         ), or vec![Listener::default()];
         /// How clients reach the gateway, without a path: `https://gw.example.com`. Decides the
-        /// cookie's `Secure` flag.
+        /// cookie's `Secure` flag. Where PIN has a listener without ROUTER, the console keeps the
+        /// address of that listener.
         pub public_url: Option<String> = public_url();
         /// Accepted `Host` values besides the obvious ones. Empty: loopback listeners take no
         /// others, public ones any.

@@ -58,10 +58,13 @@ impl Gateway {
     }
 }
 
-/// The URL at which clients reach the first listener for which `serves` is true.
+/// The URL of the first listener for which `serves` is true: the public URL, unless that is of
+/// another listener, with ROUTER, and this one has no ROUTER.
 pub(super) fn url(server: &Server, serves: impl Fn(&Listener) -> bool) -> Option<String> {
     let listener = server.listeners.iter().find(|listener| serves(listener))?;
-    if let Some(url) = &server.public_url {
+    let has_router = |listener: &Listener| listener.interfaces.contains(&Interface::Router);
+    let is_public = has_router(listener) || !server.listeners.iter().any(has_router);
+    if let Some(url) = server.public_url.as_ref().filter(|_| is_public) {
         return Some(url.clone());
     }
     let scheme = if listener.tls.is_some() { "https" } else { "http" };
