@@ -109,6 +109,36 @@ fn estimates_are_near_what_providers_count() {
     assert!(far >= 0.9, "more than one in ten is off by more than 35 % and 50 tokens");
 }
 
+/// Of a prompt that continues an earlier answer, only the provider knows the whole.
+#[tokio::test]
+async fn an_estimate_learns_nothing_from_what_only_the_provider_holds() {
+    let answer = json!({
+        "id": "resp_2", "object": "response", "status": "completed", "model": "model",
+        "output": [{ "type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+                     "content": [{ "type": "output_text", "text": "so", "annotations": [] }] }],
+        "usage": { "input_tokens": 20_000, "output_tokens": 5, "total_tokens": 20_005 },
+    });
+    let provider = Provider::always(scripted::json_answer(200, &answer)).await;
+    let gateway = Setup::new(&in_order(&[("a", &provider.url())], "")).start().await;
+    let key = gateway.create_key().await;
+    let bearer = format!("Bearer {}", key.secret);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let ask = async |more: &str| {
+        let body = format!(r#"{{"model":"auto","input":"go on with it, please"{more}}}"#);
+        let answer = gateway.send("POST", "/v1/responses", &headers, Some(body.as_bytes())).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let capture = gateway.capture(&answer.request_id()).await;
+        capture["inputs"]["request"]["prompt_tokens"].as_u64().unwrap()
+    };
+    let first = ask(r#","previous_response_id":"resp_1""#).await;
+    for _ in 0..5 {
+        assert_eq!(ask(r#","previous_response_id":"resp_1""#).await, first);
+    }
+    // Without the earlier answer the provider counts the same, and that is learnt.
+    let plain = ask("").await;
+    assert!(ask("").await > plain);
+}
+
 #[tokio::test]
 async fn an_estimate_learns_from_live_requests_only_and_what_was_decided_stays_exact() {
     let body = |model: &str| {

@@ -66,6 +66,11 @@ async fn a_provider_without_counts_is_not_asked() {
     let rerouted = rerouted.json();
     assert_eq!(rerouted["response"], answer.json(), "{rerouted}");
     assert_eq!(rerouted["response_kind"], "messages.count_tokens");
+    // A prompt that does not fit is counted, too.
+    let small = document(&[("a", "openai", &url)])
+        .replace("input_per_mtok: 1.0", "context: 100, input_per_mtok: 1.0");
+    gateway.write_routing(&small).await;
+    assert_eq!(tokens(&count(&gateway, &key, &long).await), longer);
     // A count uses no budget, even if no price is known.
     let text = document(&[("a", "openai", &url)])
         .replace("input_per_mtok: 1.0, output_per_mtok: 10.0", "");

@@ -346,14 +346,14 @@ fn keys_of(provider: &Provider) -> Vec<String> {
         .collect()
 }
 
-/// A gateway whose provider `a` has these keys.
+/// A document whose provider `a` has these keys.
+fn keyed(a: &Provider, b: &Provider, keys: &str) -> String {
+    let only = "    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n";
+    document(a, b, &format!("api_keys: [{keys}]")).replacen(only, "", 1)
+}
+
 async fn with_keys(a: &Provider, b: &Provider, keys: &str) -> (Gateway, Key) {
-    let text = document(a, b, &format!("api_keys: [{keys}]")).replacen(
-        "    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n",
-        "",
-        1,
-    );
-    let gateway = Setup::new(&text).env("SECOND_API_KEY", "sk-second").start().await;
+    let gateway = Setup::new(&keyed(a, b, keys)).env("SECOND_API_KEY", "sk-second").start().await;
     let key = gateway.create_key().await;
     (gateway, key)
 }
@@ -397,12 +397,8 @@ async fn when_every_key_rests_so_does_the_target() {
     let a = by_key(&[("sk-x", 429), ("sk-y", 429)]).await;
     let b = Provider::always(scripted::completion("from b")).await;
     let (gateway, key) = with_keys(&a, &b, "sk-x, sk-y").await;
-    let text = document(&a, &b, "api_keys: [sk-x, sk-y]").replacen(
-        "    api_key: \"${UPSTREAM_API_KEY:-sk-upstream}\"\n",
-        "",
-        1,
-    );
-    gateway.write_routing(&text.replace("attempts: 2", "attempts: 3")).await;
+    let text = keyed(&a, &b, "sk-x, sk-y").replace("attempts: 2", "attempts: 3");
+    gateway.write_routing(&text).await;
     assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some("3")));
     let next = chat(&gateway, &key).await;
     assert_eq!(
@@ -411,6 +407,39 @@ async fn when_every_key_rests_so_does_the_target() {
     );
     let log = gateway.log();
     assert!(!log.contains("sk-x") && !log.contains("sk-y"));
+}
+
+/// What a moderation refuses with 403 says nothing of the keys.
+#[tokio::test]
+async fn a_request_that_every_key_is_refused_for_leaves_the_target_to_others() {
+    let a = Provider::start(|request, _| {
+        match String::from_utf8_lossy(&request.body).contains("flagged") {
+            true => scripted::failure(403, "flagged by moderation"),
+            false => scripted::completion("from a"),
+        }
+    })
+    .await;
+    let b = Provider::always(scripted::failure(500, "broken")).await;
+    let (gateway, key) = with_keys(&a, &b, "sk-x, sk-y").await;
+    assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
+    let flagged = chat_body("auto", false).replace("\"content\":\"", "\"content\":\"flagged ");
+    assert_eq!(gateway.chat(&key, flagged.as_bytes()).await.status, 502);
+    for _ in 0..3 {
+        assert_eq!(served(&chat(&gateway, &key).await), (Some("a"), Some("1")));
+    }
+}
+
+/// A limit that is over before the other key was asked.
+#[tokio::test]
+async fn no_key_is_asked_twice_for_a_request() {
+    let limited = scripted::answer(429, &[("retry-after", "0")], b"{}");
+    let a = Provider::always(limited).await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let (gateway, key) = with_keys(&a, &b, "sk-x, sk-y").await;
+    let text = keyed(&a, &b, "sk-x, sk-y").replace("attempts: 2", "attempts: 3");
+    gateway.write_routing(&text).await;
+    assert_eq!(served(&chat(&gateway, &key).await), (Some("b"), Some("3")));
+    assert_eq!(keys_of(&a), ["sk-x", "sk-y"]);
 }
 
 /// Whatever requests met at the address or with the key before says nothing of those after.

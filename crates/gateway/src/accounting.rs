@@ -22,7 +22,7 @@ pub(super) type Payer = (UserId, Option<KeyId>);
 pub(super) struct CallAccount {
     pub(super) payer: Payer,
     /// Estimated prompt tokens, not corrected by earlier usage. `None` if the prompt holds more
-    /// than text.
+    /// than text, or its provider knows more of it.
     pub(super) estimated: Option<u64>,
 }
 

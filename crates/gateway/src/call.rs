@@ -136,7 +136,7 @@ impl CallProgress {
         self.relay.answer = Some(answer);
     }
 
-    /// Returns whether another key of the provider may succeed.
+    /// Returns whether another key of the provider may succeed: one that was not asked yet.
     pub(super) fn note_attempt(&mut self, failure: Option<AttemptFailure>) -> bool {
         let in_flight = self.in_flight.take();
         let (Some(asked), Some(started)) = (self.asked.last(), self.started.take()) else {
@@ -158,7 +158,9 @@ impl CallProgress {
             steps.push(AttemptStep { target, began, took });
         }
         self.barred += usize::from(failure.is_some_and(AttemptFailure::is_barred));
-        in_flight.is_some_and(|in_flight| in_flight.end(failure, &self.relay, took))
+        let here = self.asked.iter().filter(|asked| asked.index == self.index).count();
+        let is_unasked = here < asked.target.provider.api_keys.len();
+        in_flight.is_some_and(|in_flight| in_flight.end(failure, &self.relay, took)) && is_unasked
     }
 }
 

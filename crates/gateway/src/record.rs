@@ -78,8 +78,9 @@ impl Record {
                 .through(prompt.agent())
         });
         let request = Bodies::cut(sent, settings.max_body);
-        let is_text = prompt.request.images == 0 && prompt.request.audio == 0;
-        let estimated = is_text.then_some(prompt.request.prompt_tokens);
+        let asked = &prompt.request;
+        let is_text = asked.images == 0 && asked.audio == 0 && !asked.ceiling.is_open;
+        let estimated = is_text.then_some(asked.prompt_tokens);
         let account = CallAccount { payer: (head.owner.clone(), head.key.clone()), estimated };
         let trace = exchange.trace.clone();
         let began = exchange.started;

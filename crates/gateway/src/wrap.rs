@@ -313,8 +313,8 @@ impl Session for Wrap {
         self.call.request.body.is_empty()
     }
 
-    /// Gives the body to an HTTP/2 attempt, then waits for the first of three: the client leaves for
-    /// good, the attempt's deadline passes, or its node's lease lapses.
+    /// Gives the body to an HTTP/2 attempt. Then waits for the first of three: the client leaves
+    /// for good, the attempt's deadline passes, or its node's lease lapses.
     async fn read_body_or_idle(&mut self, _no_body_expected: bool) -> Result<Option<Bytes>> {
         if let Some(body) = self.unread.take() {
             return Ok(Some(body));

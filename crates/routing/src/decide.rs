@@ -290,13 +290,18 @@ fn too_long(
 /// Why a target is ineligible. The request is checked first, then the target's state.
 fn against(target: &Target, inputs: &Inputs) -> Option<&'static str> {
     let request = &inputs.request;
-    if way(target, inputs).is_none() {
-        return Some("endpoint");
-    }
+    let Some(way) = way(target, inputs) else { return Some("endpoint") };
     if refused(target, inputs).is_some() {
         return Some("translation");
     }
-    if let Some(reason) = request.demand().against(target.context, target.capabilities.as_deref()) {
+    let is_counted = Endpoint::named(&request.endpoint).is_some_and(Endpoint::counts);
+    if is_counted && matches!(way, Way::Estimated) && !target.is_on_nodes() {
+        // Nobody is asked.
+        return None;
+    }
+    let demand = request.demand().against(target.context, target.capabilities.as_deref());
+    // Clients count tokens to find out whether a prompt fits.
+    if let Some(reason) = demand.filter(|_| !is_counted) {
         return Some(reason);
     }
     if let Some(reason) = node_targets::against(target, inputs) {

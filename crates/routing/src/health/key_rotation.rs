@@ -75,6 +75,11 @@ impl KeyRotation<'_> {
         }
     }
 
+    /// Whether another key than this one is usable.
+    pub(super) fn has_other(&self, key: usize, at: i64) -> bool {
+        (0..self.keys.len()).any(|other| other != key && self.until(other, at).is_none())
+    }
+
     /// Time at which the first key is usable again; `None` if a key is usable now.
     pub(super) fn all_cooling_until(&self, at: i64) -> Option<i64> {
         let until: Option<Vec<i64>> =

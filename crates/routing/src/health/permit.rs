@@ -18,6 +18,8 @@ use rerouter_base::secret::Secret;
 const KEY_LIMITED: Duration = Duration::from_secs(10);
 /// Cooldown of one of several provider keys after a refusal, which only a person can resolve.
 const KEY_REFUSED: Duration = Duration::from_secs(300);
+/// Cooldown after a 403, which may be the answer to one request only, as of a moderation.
+const KEY_FORBIDDEN: Duration = Duration::from_secs(10);
 
 /// Why an attempt is not admitted: the target's state has changed since the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,22 +141,27 @@ impl AttemptPermit {
     }
 
     /// Starts a cooldown of the used key if the outcome requires it and the provider has other
-    /// keys. Returns whether another key is usable.
+    /// keys. Returns whether another key is usable. The refusal of the last usable key counts as
+    /// that of an only key does: it says as much of the target or the request as of the key.
     fn cool_key(&self, ending: AttemptOutcome, now: i64) -> bool {
         let (state, provider) = (self.target.state(), &self.target.provider);
-        let Some(key) = self.key().filter(|_| provider.api_keys.len() > 1) else { return false };
+        let Some(index) = self.key.filter(|_| provider.api_keys.len() > 1) else { return false };
+        let Some(key) = provider.api_keys.get(index) else { return false };
         // Limits and permissions are per target: providers count each model separately.
         let (rest, cooldowns) = match ending {
             AttemptOutcome::Limited(wait) => {
                 (wait.unwrap_or(KEY_LIMITED).min(COOLDOWN_MAX), &state.limited)
             }
-            AttemptOutcome::Forbidden => (KEY_REFUSED, &state.limited),
+            AttemptOutcome::Forbidden => (KEY_FORBIDDEN, &state.limited),
             AttemptOutcome::Refused => (KEY_REFUSED, &provider.state().refused),
             _ => return false,
         };
         let isolated = self.apart.as_deref().map(|apart| &apart.0);
-        isolated.unwrap_or(cooldowns).put(key, now.saturating_add(micros(rest)), now);
-        state.keys(provider, isolated).all_cooling_until(now).is_none()
+        let another_key = state.keys(provider, isolated).has_other(index, now);
+        if another_key || matches!(ending, AttemptOutcome::Limited(_)) {
+            isolated.unwrap_or(cooldowns).put(key, now.saturating_add(micros(rest)), now);
+        }
+        another_key
     }
 
     /// Ends the attempt, `took` after its start.
