@@ -174,6 +174,9 @@ async fn each_interface_has_its_keys_and_its_credential() {
     let change = ["agents", "patch", "reviewer", "--description", "reads code"];
     assert!(agents(&change).await.well().contains("reads code"));
     assert!(agents(&["agents", "list"]).await.well().contains("reviewer"));
+    // It makes an agent trusted.
+    agents(&["agents", "patch", "reviewer", "--patch", "{}"]).await.well();
+    agents(&["agents", "patch", "reviewer"]).await.failed(2, "nothing to change");
     agents(&["agents", "show", "nobody"]).await.failed(3, "404");
     agents(&["agents", "delete", "reviewer"]).await.well();
     assert_eq!(agents(&["agents", "list"]).await.well(), "no agents\n");
@@ -270,7 +273,7 @@ async fn a_document_is_compared_put_and_rolled_back() {
     assert!(asked.contains("was live already") && !asked.contains("[y/N]"), "{asked}");
     scene.ask("Say a word.").await;
     let gated = ["config", "put", "new.yaml", "--max-changed", "2%"];
-    admin(gateway, &gated).await.failed(3, "409 gate_refused");
+    admin(gateway, &gated).await.failed(1, "409 gate_refused");
     let put = admin(gateway, &["config", "put", "new.yaml", "--json"]).await.well();
     let put = parse(put.lines().last().unwrap());
     assert_eq!(put["previous"], before);

@@ -337,6 +337,9 @@ async fn init_writes_documents_that_check_takes() {
     assert!(checked.contains("conf/routing.yaml: good"), "{checked}");
     let text = std::fs::read_to_string(dir.path().join("conf/routing.yaml")).unwrap();
     assert!(text.contains("${GEMINI_API_KEY}") && !text.contains("ollama"), "{text}");
+    let odd = ["init", "--dir", "odd", "--provider", "openai", "--data-dir", "a ${X} \"b\""];
+    run(dir.path(), &odd, &none).await.well();
+    run(dir.path(), &["check", "--config", "odd/rerouter.yaml"], &keys).await.well();
     // Questions are only asked on a terminal, not of other input.
     let elsewhere = ["init", "--dir", "other", "--provider", "openai"];
     run_with(dir.path(), &elsewhere, &none, "nonsense\n").await.well();

@@ -261,6 +261,39 @@ async fn what_cannot_be_carried_is_told_with_its_reason() {
 }
 
 #[tokio::test]
+async fn numbers_out_of_range_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let configuration = r#"
+model_list:
+  - model_name: fast
+    litellm_params:
+      model: openai/small
+      api_key: os.environ/OPENAI_API_KEY
+      timeout: os.environ/SECONDS
+      max_parallel_requests: 0
+      input_cost_per_token: abc
+router_settings: { timeout: 0.5, cooldown_time: 3600, allowed_fails: -1, num_retries: 99 }
+litellm_settings: { request_timeout: 90 }
+"#;
+    let (routing, told) = import(dir.path(), configuration).await;
+    for place in [
+        "litellm_params.timeout",
+        "litellm_params.max_parallel_requests",
+        "(fast).input_cost_per_token",
+        "  timeout",
+        "cooldown_time",
+        "allowed_fails",
+        "num_retries",
+    ] {
+        assert!(
+            told.contains(&format!("{place}: not carried: no number from ")),
+            "{place}: {told}"
+        );
+    }
+    assert!(routing.contains("total: \"90s\"") && !routing.contains("breaker"), "{routing}");
+}
+
+#[tokio::test]
 async fn a_file_that_is_none_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let import = ["import", "litellm", "config.yaml"];

@@ -279,6 +279,11 @@ async fn a_page_is_served_where_its_interface_is() {
     let admin = gateway.admin_key.clone();
     let json_body = [("content-type", "application/json")];
     let agents = gateway.send("POST", "/v1/api-keys", &json_body, Some(b"{}")).await.json();
+    let body = json!({ "name": "reviewer", "model": "auto" }).to_string();
+    let agent = gateway.send("POST", "/v1/agents", &json_body, Some(body.as_bytes())).await.json();
+    let agent = agent["id"].as_str().unwrap();
+    let users = gateway.manage("GET", "/v1/users", &admin, None).await.json();
+    let user = users["data"][0]["id"].as_str().unwrap();
     let keys = [
         ("pin", gateway.make_key("/v1/apikeys", &admin, &json!({})).await.id),
         ("agent", agents["id"].as_str().unwrap().to_owned()),
@@ -327,6 +332,14 @@ async fn a_page_is_served_where_its_interface_is() {
         }
         let overview = send("GET", "/console/", Some(&session), "").await;
         assert_eq!(overview.status, 200, "{set:?}: {}", overview.text());
+        assert!(!overview.text().contains("role=\"alert\""), "{set:?}: {}", overview.text());
+        let user = send("GET", &format!("/console/users/{user}"), Some(&session), "").await.text();
+        assert_eq!(user.contains("ROUTER keys"), set.contains(&"router"), "{set:?}: {user}");
+        if set.contains(&"agent") {
+            let path = format!("/console/agents/{agent}");
+            let shown = send("GET", &path, Some(&session), "").await.text();
+            assert_eq!(shown.contains("Try it"), set.contains(&"router"), "{set:?}: {shown}");
+        }
         let keys = send("GET", "/console/keys", Some(&session), "").await;
         assert_eq!(keys.status, 200, "{set:?}: {}", keys.text());
         for (text, what) in [(overview.text(), "overview"), (keys.text(), "keys")] {
@@ -483,4 +496,42 @@ async fn nobody_sees_more_than_the_api_shows() {
         }
         let _seen = gateway.send("GET", &path, &[("cookie", &admin)], None).await;
     }
+}
+
+#[tokio::test]
+async fn forms_that_were_refused_can_be_sent_again() {
+    let gateway = Gateway::start(ROUTING).await;
+    account(&gateway, EMAIL, "admin").await;
+    let session = cookie(&gateway, EMAIL).await;
+    let post = async |path: &str, form: &str| {
+        let headers = [FORM, ("cookie", session.as_str())];
+        gateway.send("POST", path, &headers, Some(form.as_bytes())).await
+    };
+    let json_body = [("content-type", "application/json")];
+    let body = json!({ "name": "reviewer", "model": "auto" }).to_string();
+    let made = gateway.send("POST", "/v1/agents", &json_body, Some(body.as_bytes())).await;
+    let page = format!("/console/agents/{}", made.json()["id"].as_str().unwrap());
+    let etag = |html: &str| {
+        let rest = html.split("name=\"etag\" value=\"").nth(1).expect("an etag");
+        rest.split("\">").next().unwrap().replace("&quot;", "%22")
+    };
+    let shown = gateway.send("GET", &page, &[("cookie", session.as_str())], None).await;
+    let form = |text: &str, etag: &str| format!("model=auto&description={text}&etag={etag}");
+    let first = etag(&shown.text());
+    assert_eq!(post(&page, &form("one", &first)).await.status, 303);
+    let late = post(&page, &form("two", &first)).await;
+    assert_eq!(late.status, 412, "{}", late.text());
+    assert_eq!(post(&page, &form("two", &etag(&late.text()))).await.status, 303);
+    // A throttled login says when the next may come.
+    let wrong = format!("email={}&password=wrong+horse", EMAIL.replace('@', "%40"));
+    let mut answer = post("/console/sign-in", &wrong).await;
+    for _ in 0..12 {
+        answer = post("/console/sign-in", &wrong).await;
+    }
+    assert_eq!(answer.status, 429, "{}", answer.text());
+    assert!(answer.header("retry-after").is_some());
+    // The next page of the audit has the filter of this one.
+    let since = "/console/audit?since=2026-11-21T10%3A00%3A00Z";
+    let audit = gateway.send("GET", since, &[("cookie", session.as_str())], None).await.text();
+    assert!(audit.contains("value=\"2026-11-21T10:00:00\""), "{audit}");
 }

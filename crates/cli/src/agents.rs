@@ -95,7 +95,10 @@ pub(super) fn run(arguments: AgentsArguments, env: &Env<'_>) -> Result<()> {
         }
         AgentsCommand::Show { id } => show(&client.record(&path(&id))?, json),
         AgentsCommand::Patch { id, name, fields } => {
-            let body = fields::some_change(fields.body(name)?)?;
+            // An empty patch makes an agent trusted.
+            let is_patched = fields.patch.is_some();
+            let body = fields.body(name)?;
+            let body = if is_patched { body } else { fields::some_change(body)? };
             show(&client.change("PATCH", &path(&id), &body)?, json)
         }
         AgentsCommand::Delete { id, yes } => {

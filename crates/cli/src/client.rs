@@ -387,7 +387,11 @@ pub(super) fn refusal(status: u16, text: &str, file: Option<&str>) -> CommandFai
         (None, _, Some(message)) => format!("refused ({status}): {message}"),
         (None, _, None) => format!("refused ({status}) without a reason: is its URL right?"),
     };
-    CommandFailure::Gateway(format!("the gateway {told}"))
+    let told = format!("the gateway {told}");
+    match word("/error") {
+        Some("gate_refused") => CommandFailure::Failed(told),
+        _ => CommandFailure::Gateway(told),
+    }
 }
 
 fn problem(found: ProblemRecord, file: Option<&str>) -> Problem {

@@ -12,7 +12,7 @@ pub(super) enum CommandFailure {
     /// 1: `evaluate` broke a bound, `config diff` found a difference, or a check of `doctor`
     /// failed. The output tells which.
     BoundBroken,
-    /// 1: a failure on this machine.
+    /// 1: a failure on this machine, or a gate of the gateway that a document did not pass.
     Failed(String),
     /// 2: an option, a document, a corpus or an output is unusable.
     Usage(String),

@@ -10,6 +10,7 @@ use super::layout::Tab;
 use super::pieces::{self, Column};
 use super::playground;
 use super::resource::Resource;
+use rerouter_base::error::Kind;
 use rerouter_records::agent::AgentRecord;
 use rerouter_records::model::{ModelList, ModelRecord};
 
@@ -87,9 +88,14 @@ impl Resource for AgentRecord {
         data.into_iter().filter_map(alias).filter(|id| !id.starts_with("agent/")).collect()
     }
 
-    fn shown(&self, _: &PageCall<'_>, state: &FormState<'_>) -> Markup {
+    fn shown(&self, call: &PageCall<'_>, state: &FormState<'_>) -> Markup {
         let (page, model) =
             (format!("/console/agents/{}", self.id), format!("agent/{}", self.name));
+        // Who was told of another change may save over it.
+        let has_changed =
+            state.refused.is_some_and(|error| error.kind() == Kind::PreconditionFailed);
+        let etag =
+            if has_changed { state.etag.to_owned() } else { state.value("etag", state.etag) };
         html! {
             p { a href="/console/agents" { "Agents" } }
             (state.notice())
@@ -103,14 +109,16 @@ impl Resource for AgentRecord {
                     ("Changed", Some(self.updated_at)),
                 ]))
             }
-            section .card {
-                h2 { "Try it" }
-                (playground::chat(std::slice::from_ref(&model), &model))
+            @if call.serves("/v1/chat/completions") {
+                section .card {
+                    h2 { "Try it" }
+                    (playground::chat(std::slice::from_ref(&model), &model))
+                }
             }
             section .card {
                 h2 { "Change" }
                 form .form method="post" action=(page) {
-                    input type="hidden" name="etag" value=(state.value("etag", state.etag));
+                    input type="hidden" name="etag" value=(etag);
                     (state.groups(Self::FIELDS))
                     button .primary type="submit" { "Save" }
                 }

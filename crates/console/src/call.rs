@@ -205,6 +205,11 @@ impl PageCall<'_> {
         Ok(layout::page(status, self.who, &self.tabs(), None, title, main))
     }
 
+    /// The same with the error that it tells.
+    pub(super) fn plain_refusal(&self, error: Error, title: &str, main: &Markup) -> ApiResult {
+        Ok(refusal::told(self.plain_page(error.status(), title, main)?, error))
+    }
+
     pub(super) fn fragment(&self, status: StatusCode, html: Markup) -> ApiResult {
         Ok(answer::html(status, html))
     }

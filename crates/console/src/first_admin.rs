@@ -35,7 +35,7 @@ pub(super) async fn create(call: PageCall<'_>) -> ApiResult {
         Ok(_) => led(&call, "/console/", log_in(&call, email, password).await?),
         Err(error) => {
             let form = account_form(token, email, Some(&error));
-            call.plain_page(error.status(), TITLE, &form)
+            call.plain_refusal(error, TITLE, &form)
         }
     }
 }

@@ -78,7 +78,11 @@ impl<'a> FormState<'a> {
 
     fn input(&self, field: &FormField, invalid: Option<&str>) -> Markup {
         let name = field.name;
-        let value = self.value(name, &field.shown(self.record.unwrap_or(&Value::Null)));
+        let mut value = self.value(name, &field.shown(self.record.unwrap_or(&Value::Null)));
+        if matches!(field.kind, Time) {
+            // Inputs of times know no zone.
+            value.truncate(value.trim_end_matches('Z').len());
+        }
         let line = |kind: &str, mode: Option<&str>, list: Option<&str>| {
             html! {
                 input id=(name) name=(name) type=(kind) inputmode=[mode] list=[list]

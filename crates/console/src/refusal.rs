@@ -100,6 +100,11 @@ fn tell(ask: &PageAsk, who: &Principal, error: &Error) -> Response<Bytes> {
         let title = error.status().canonical_reason().unwrap_or("Error");
         layout::page(error.status(), who, &ask.tabs, None, title, &main)
     };
+    set_headers(&mut response, error);
+    response
+}
+
+fn set_headers(response: &mut Response<Bytes>, error: &Error) {
     let headers = response.headers_mut();
     if let Some(seconds) = error.retry_after_s() {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -107,6 +112,12 @@ fn tell(ask: &PageAsk, who: &Principal, error: &Error) -> Response<Bytes> {
     if let Some(allow) = error.allow().and_then(|allow| HeaderValue::from_str(allow).ok()) {
         headers.insert(header::ALLOW, allow);
     }
+}
+
+/// The answer of a page that tells the error itself.
+pub(super) fn told(mut response: Response<Bytes>, error: Error) -> Response<Bytes> {
+    set_headers(&mut response, &error);
+    response.extensions_mut().insert(Arc::new(error));
     response
 }
 

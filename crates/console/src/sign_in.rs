@@ -53,7 +53,7 @@ pub(super) async fn sign_in(call: PageCall<'_>) -> ApiResult {
         Ok(cookies) => led(&call, next, cookies),
         Err(error) => {
             let form = sign_in_form(email, next, Some(&error));
-            call.plain_page(error.status(), "Sign in", &form)
+            call.plain_refusal(error, "Sign in", &form)
         }
     }
 }
@@ -120,7 +120,10 @@ pub(super) async fn change_password(call: PageCall<'_>) -> ApiResult {
             };
             call.plain_page(StatusCode::OK, "Password", &done)
         }
-        Err(error) => call.plain_page(error.status(), "Password", &password_form(Some(&error))),
+        Err(error) => {
+            let form = password_form(Some(&error));
+            call.plain_refusal(error, "Password", &form)
+        }
     }
 }
 
@@ -162,7 +165,7 @@ pub(super) async fn set_agent_key(call: PageCall<'_>) -> ApiResult {
         Ok(_) => call.redirect(next),
         Err(error) => {
             let form = agent_key_form(next, Some(&error));
-            call.plain_page(error.status(), "AGENT key", &form)
+            call.plain_refusal(error, "AGENT key", &form)
         }
     }
 }

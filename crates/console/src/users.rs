@@ -66,7 +66,7 @@ impl Resource for UserRecord {
         self.email.as_deref().unwrap_or("ADMIN_API_KEY")
     }
 
-    fn shown(&self, _: &PageCall<'_>, state: &FormState<'_>) -> Markup {
+    fn shown(&self, call: &PageCall<'_>, state: &FormState<'_>) -> Markup {
         let id = &self.id;
         html! {
             p { a href="/console/users" { "Users" } }
@@ -80,9 +80,11 @@ impl Resource for UserRecord {
                 (pieces::times(&[("Created", self.created_at)]))
                 dt { "More" }
                 dd {
-                    a href={ "/console/keys?interface=router&owner=" (id) } { "ROUTER keys" } " · "
+                    @if call.serves("/v1/router/keys") {
+                        a href={ "/console/keys?interface=router&owner=" (id) } { "ROUTER keys" }
+                        " · " a href={ "/console/captures?owner=" (id) } { "captures" } " · "
+                    }
                     a href={ "/console/keys?interface=pin&owner=" (id) } { "PIN keys" } " · "
-                    a href={ "/console/captures?owner=" (id) } { "captures" } " · "
                     a href={ "/console/audit?target=" (id) } { "audit" }
                 }
             }

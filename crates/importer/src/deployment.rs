@@ -6,7 +6,7 @@ use super::address::{address, duration, pattern};
 use super::notes::{Notes, expanded, number, scalar, texts, variable};
 use super::params::{CARRIED, DESCRIBED, model_settings};
 use super::providers::{LitellmProvider, is_by_responses, of_model};
-use super::settings::LitellmDefaults;
+use super::settings::{LitellmDefaults, TIMEOUT};
 use rerouter_base::secret::is_credential;
 use rerouter_routing::PROVIDER_CONCURRENCY;
 
@@ -131,7 +131,10 @@ impl EntryReader<'_> {
         });
         let target = format!("{provider}/{model}");
         if !model.contains("${") {
-            list.add_model(&target, model_settings(&params, info));
+            let settings = model_settings(&params, info, |key, value| {
+                notes.within(&format!("{place}.{key}"), value, 0.0..=1.0)
+            });
+            list.add_model(&target, settings);
         }
         // LiteLLM configurations use either place.
         let share = |key: &str| {
@@ -199,20 +202,21 @@ impl EntryReader<'_> {
         if !headers.is_empty() {
             settings.insert("headers".to_owned(), Value::Object(headers));
         }
-        if let Some(total) = number(params.get("timeout")).or(self.defaults.timeout)
-            && (1.0..=86_400.0).contains(&total)
-        {
+        let mut within = |key: &str, range| {
+            notes.within(&format!("{}.litellm_params.{key}", self.place), params.get(key), range)
+        };
+        if let Some(total) = within("timeout", TIMEOUT).or(self.defaults.timeout) {
             settings.insert("timeouts".to_owned(), json!({ "total": duration(total) }));
         }
-        let most = params.get("max_parallel_requests").and_then(Value::as_u64);
-        if let Some(most) = most.filter(|most| (1..=PROVIDER_CONCURRENCY).contains(most)) {
-            settings.insert("max_concurrency".to_owned(), most.into());
+        let most = within("max_parallel_requests", 1.0..=PROVIDER_CONCURRENCY as f64);
+        if let Some(most) = most {
+            settings.insert("max_concurrency".to_owned(), json!(most as u64));
         }
         let mut breaker = Map::new();
-        if let Some(fails) = self.defaults.allowed_fails.filter(|n| (0.0..1e6).contains(n)) {
+        if let Some(fails) = self.defaults.allowed_fails {
             breaker.insert("consecutive".to_owned(), json!(fails as u64 + 1));
         }
-        if let Some(rest) = self.defaults.cooldown.filter(|s| (1.0..=600.0).contains(s)) {
+        if let Some(rest) = self.defaults.cooldown {
             breaker.insert("open".to_owned(), duration(rest).into());
         }
         if !breaker.is_empty() {

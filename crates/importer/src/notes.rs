@@ -1,5 +1,7 @@
 //! Notes on what was not imported, and readers of LiteLLM's values.
 
+use std::ops::RangeInclusive;
+
 use serde_json::Value;
 
 #[derive(Default)]
@@ -14,6 +16,21 @@ impl Notes {
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
+    }
+
+    /// A number within a range. Any other value is noted.
+    pub(super) fn within(
+        &mut self,
+        place: &str,
+        value: Option<&Value>,
+        range: RangeInclusive<f64>,
+    ) -> Option<f64> {
+        let found = number(value).filter(|number| range.contains(number));
+        if found.is_none() && value.is_some_and(|value| !value.is_null()) {
+            let (least, most) = range.into_inner();
+            self.add(place, &format!("not carried: no number from {least} to {most}"));
+        }
+        found
     }
 }
 

@@ -2,8 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-use super::notes::number;
-
 /// Parameters that are imported, or that have no effect here.
 pub(super) const CARRIED: [&str; 21] = [
     "model",
@@ -48,10 +46,11 @@ pub(super) const DESCRIBED: [&str; 15] = [
     "supports_*",
 ];
 
-/// Prices and abilities that the entry sets.
+/// Prices and abilities that the entry sets. `price_of` reads a price.
 pub(super) fn model_settings(
     params: &Map<String, Value>,
     info: Option<&Map<String, Value>>,
+    mut price_of: impl FnMut(&str, Option<&Value>) -> Option<f64>,
 ) -> Map<String, Value> {
     let get = |key: &str| params.get(key).or_else(|| info?.get(key));
     let mut settings = Map::new();
@@ -60,7 +59,7 @@ pub(super) fn model_settings(
         ("output_cost_per_token", "output_per_mtok"),
         ("cache_read_input_token_cost", "cached_input_per_mtok"),
     ] {
-        if let Some(per_token) = number(get(key)).filter(|price| *price >= 0.0) {
+        if let Some(per_token) = price_of(key, get(key)) {
             // Rounded to the precision of price lists, as 0.0000006 has no exact binary form.
             settings.insert(price.to_owned(), json!((per_token * 1e12).round() / 1e6));
         }

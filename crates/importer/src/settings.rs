@@ -1,8 +1,14 @@
 //! The sections beside `model_list`: defaults of all models, and settings without a counterpart.
 
+use std::ops::RangeInclusive;
+
 use serde_json::{Map, Value};
 
-use super::notes::{Notes, number, pairs, scalar, texts};
+use super::notes::{Notes, pairs, scalar, texts};
+use rerouter_routing::ATTEMPTS_MAX;
+
+/// Timeouts of calls that providers take, in seconds.
+pub(super) const TIMEOUT: RangeInclusive<f64> = 1.0..=86_400.0;
 
 /// Settings that apply to all models.
 #[derive(Debug, Default)]
@@ -72,11 +78,12 @@ pub(super) fn read(configuration: &Value, notes: &mut Notes) -> LitellmDefaults 
              are tried after other failures, too",
         );
     }
+    let mut within = |name: &str, range| notes.within(name, get(name), range);
     LitellmDefaults {
-        timeout: number(get("timeout")).or_else(|| number(get("request_timeout"))),
-        retries: number(get("num_retries")),
-        allowed_fails: number(get("allowed_fails")),
-        cooldown: number(get("cooldown_time")),
+        timeout: within("timeout", TIMEOUT).or_else(|| within("request_timeout", TIMEOUT)),
+        retries: within("num_retries", 0.0..=(ATTEMPTS_MAX - 1) as f64),
+        allowed_fails: within("allowed_fails", 0.0..=999_999.0),
+        cooldown: within("cooldown_time", 1.0..=600.0),
         strategy: scalar(get("routing_strategy")),
         fallbacks: pairs("fallbacks", get("fallbacks"), notes),
         context_fallbacks,

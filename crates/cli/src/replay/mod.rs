@@ -16,7 +16,7 @@ mod show;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 pub(super) use self::captures::{CAPTURES, dollars, rule, target};
 pub(super) use self::filters::Filters;
@@ -78,9 +78,11 @@ enum ReplayCommand {
     /// Predict what a document would do to captured traffic. With bounds, a gate for CI.
     Evaluate(Box<evaluate::EvaluateArguments>),
     /// Delete all captures that match all options given, for good; at least one is needed.
+    #[command(group(ArgGroup::new("which").required(true).multiple(true)
+        .args(["user", "by_key", "until"])))]
     Delete {
         /// Owned by this user, by id or email; admins only.
-        #[arg(long, required_unless_present_any = ["by_key", "until"])]
+        #[arg(long)]
         user: Option<String>,
         /// Made with this ROUTER key, by id or name.
         #[arg(long, value_name = "KEY")]

@@ -72,7 +72,8 @@ pub(crate) fn server_document(
         true => String::new(),
         false => format!(", env_allow: {}", serde_json::json!(allowed)),
     };
-    let [listen, metrics, data_dir, routing] = [listen, metrics, data_dir, routing].map(quoted);
+    let escaped = |text: &str| quoted(&text.replace("${", "$${"));
+    let [listen, metrics, data_dir, routing] = [listen, metrics, data_dir, routing].map(escaped);
     format!(
         "# The server document, read at start. Its keys: docs/reference/server-document.md\n\n\
          listeners:\n  - address: {listen}\n\

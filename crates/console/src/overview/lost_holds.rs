@@ -42,10 +42,11 @@ const COLUMNS: [Column<LostHoldRecord>; 6] = [
 
 /// The section of the overview; empty if nothing is lost, or the caller may not see it.
 pub(super) async fn section(call: &PageCall<'_>) -> Markup {
-    if !call.is_admin() {
+    let path = "/v1/router/usage/lost";
+    if !call.is_admin() || !call.serves(path) {
         return html! {};
     }
-    let listed = match call.read::<Page<LostHoldRecord>>("/v1/router/usage/lost").await {
+    let listed = match call.read::<Page<LostHoldRecord>>(path).await {
         Ok(listed) => listed,
         Err(error) => return pieces::notice("bad", &html! { (error.detail()) }),
     };
