@@ -165,7 +165,7 @@ async fn a_replay_s_response_does_not_say_a_provider_s_key() {
     }
 }
 
-/// Only what may be a beginning of the key waits for what follows it.
+/// Only events that are not whole wait, and what may be a beginning of the key.
 #[tokio::test]
 async fn a_stream_is_not_held_up_by_the_look_for_keys() {
     let provider = Provider::start(|_, _| {
@@ -186,12 +186,8 @@ async fn a_stream_is_not_held_up_by_the_look_for_keys() {
     let mut connection = gateway.connect().await;
     connection.send(&request).await;
     assert_eq!(connection.head().await.unwrap().status, 200);
-    let expected = [
-        scripted::role_event(),
-        scripted::content_event("sk-canary"),
-        "data: {\"text\":\"".to_owned(),
-    ]
-    .concat();
+    // The last event is not whole yet.
+    let expected = [scripted::role_event(), scripted::content_event("sk-canary")].concat();
     let mut read = Vec::new();
     while read.len() < expected.len() {
         read.extend(connection.piece().await.expect("the stream goes on"));

@@ -3,13 +3,14 @@
 //! is cut into pieces. The filter also removes the usage of a stream if the client did not ask for
 //! it, and translates an answer in another dialect than the client's, after the masking.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
 
 use super::answer_translation::{AnswerPlan, AnswerTranslation, DROPPED, WholeTranslation};
 use rerouter_base::secret::{Mask, StreamMask};
 use rerouter_dialect::chat::usage_strip::UsageStrip;
 use rerouter_dialect::stream::StreamTally;
+use rerouter_dialect::wire::sse::{Splitter, ends_event};
 
 /// The memory of a translated stream is counted in steps of this many bytes.
 const HELD_STEP: usize = 4 << 10;
@@ -23,9 +24,31 @@ pub(super) fn mask_headers(headers: &mut HeaderMap, credentials: &Mask) {
     }
 }
 
+/// What is done to the events of an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum EventFilter {
+    /// Nothing: it is no stream, or an error.
+    Off,
+    /// Each is kept until it is whole, so that a stream never breaks off inside one.
+    Whole,
+    /// The same, and the usage is removed.
+    WithoutUsage,
+}
+
+impl EventFilter {
+    pub(super) fn of(is_stream: bool, strips_usage: bool) -> Self {
+        match (is_stream, strips_usage) {
+            (false, _) => EventFilter::Off,
+            (true, false) => EventFilter::Whole,
+            (true, true) => EventFilter::WithoutUsage,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct AnswerFilter {
     mask: StreamMask,
+    events: Splitter,
     usage: UsageStrip,
     translation: Option<AnswerTranslation>,
 }
@@ -36,9 +59,19 @@ impl AnswerFilter {
         AnswerFilter { translation, ..AnswerFilter::default() }
     }
 
-    /// Whether `piece`, the next of the body, passes unchanged. `strips`: usage is removed.
-    pub(super) fn passes(&self, piece: &[u8], credentials: Option<&Mask>, strips: bool) -> bool {
-        !strips
+    /// Whether `piece`, the next of the body, passes unchanged.
+    pub(super) fn passes(
+        &self,
+        piece: &[u8],
+        credentials: Option<&Mask>,
+        events: EventFilter,
+    ) -> bool {
+        let are_whole = match events {
+            EventFilter::Off => true,
+            EventFilter::Whole => self.events.is_between_events() && ends_event(piece),
+            EventFilter::WithoutUsage => false,
+        };
+        are_whole
             && self.translation.is_none()
             && credentials.is_none_or(|credentials| self.mask.passes(credentials, piece))
     }
@@ -50,7 +83,7 @@ impl AnswerFilter {
         piece: Bytes,
         end: bool,
         credentials: Option<&Mask>,
-        strips: bool,
+        events: EventFilter,
     ) -> Bytes {
         let mut left = match credentials {
             Some(credentials) => self.mask.feed(credentials, piece),
@@ -68,13 +101,23 @@ impl AnswerFilter {
                 None => left,
             };
         }
-        if strips {
-            left = self.usage.feed(&left);
-            if end {
-                left = joined(left, self.usage.finish());
+        match events {
+            EventFilter::Off => left,
+            EventFilter::Whole => self.whole_events(&left, end),
+            EventFilter::WithoutUsage => {
+                let left = self.usage.feed(&left);
+                if end { joined(left, self.usage.finish()) } else { left }
             }
         }
-        left
+    }
+
+    fn whole_events(&mut self, bytes: &[u8], end: bool) -> Bytes {
+        let mut out = BytesMut::with_capacity(bytes.len());
+        self.events.feed(bytes, |event| out.extend_from_slice(event.bytes()));
+        if end {
+            self.events.finish(|event| out.extend_from_slice(event.bytes()));
+        }
+        out.freeze()
     }
 
     /// The translation, if it keeps the answer until it is whole.

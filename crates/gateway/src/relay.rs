@@ -7,7 +7,7 @@ use pingora::Error;
 use pingora::protocols::http::HttpTask;
 use tokio::time::Instant;
 
-use super::answer_filter::{AnswerFilter, joined};
+use super::answer_filter::{AnswerFilter, EventFilter, joined};
 use super::answer_translation::DROPPED;
 use super::content_type::{is_event_stream, is_json};
 use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault};
@@ -258,28 +258,28 @@ impl Relay {
     /// Filters a task. The rest of a body becomes a task of its own before an end without bytes.
     fn pass(&mut self, task: HttpTask, rules: Rules<'_>) -> [Option<HttpTask>; 2] {
         let part = |bytes: Bytes| (!bytes.is_empty()).then_some(bytes);
-        let strips = self.strips(rules);
+        let events = EventFilter::of(self.stream && self.ok(), rules.strip_usage);
         match task {
             // An answer without a body gets one by its translation.
             HttpTask::Header(header, true) if self.filter.whole().is_some() => {
-                let body = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
+                let body = self.filter.feed(Bytes::new(), true, rules.credentials, events);
                 let header = HttpTask::Header(header, false);
                 [Some(header), Some(HttpTask::Body(Some(body), true))]
             }
             HttpTask::Body(Some(ref bytes), _)
-                if self.filter.passes(bytes, rules.credentials, strips) =>
+                if self.filter.passes(bytes, rules.credentials, events) =>
             {
                 [None, Some(task)]
             }
             HttpTask::Body(bytes, end) => {
                 let bytes = bytes.unwrap_or_default();
-                let left = self.filter.feed(bytes, end, rules.credentials, strips);
+                let left = self.filter.feed(bytes, end, rules.credentials, events);
                 let left = part(self.accounted(left, rules));
                 [None, (end || left.is_some()).then_some(HttpTask::Body(left, end))]
             }
             // Trailers are not passed on.
             HttpTask::Trailer(_) | HttpTask::Done => {
-                let rest = self.filter.feed(Bytes::new(), true, rules.credentials, strips);
+                let rest = self.filter.feed(Bytes::new(), true, rules.credentials, events);
                 let rest = part(self.accounted(rest, rules));
                 [rest.map(|rest| HttpTask::Body(Some(rest), false)), Some(HttpTask::Done)]
             }
@@ -313,11 +313,6 @@ impl Relay {
             }
             self.headers.insert(&DROPPED, dropped);
         }
-    }
-
-    /// Whether the usage is removed from this answer.
-    fn strips(&self, rules: Rules<'_>) -> bool {
-        rules.strip_usage && self.stream && self.ok()
     }
 
     /// Adds a task to the copy for the capture, and keeps the last bytes of the body.

@@ -107,6 +107,11 @@ impl Splitter {
         *self = Splitter::with_limit(self.limit);
     }
 
+    /// Whether no event has begun.
+    pub fn is_between_events(&self) -> bool {
+        self.held.is_empty() && !self.oversized
+    }
+
     /// Memory use in bytes.
     pub fn held(&self) -> usize {
         self.held.capacity()
