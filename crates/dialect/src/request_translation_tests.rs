@@ -473,6 +473,25 @@ fn clients_of_chat_send_seals_of_thinking_back() {
         let (_, dropped) = sent(&body(text, &signature), target);
         assert!(dropped.contains(&"messages.reasoning_details".to_owned()), "{dropped:?}");
     }
+    // Beside thinking that is hidden, the text is that of the other.
+    let mut both = body(json!("Hm."), &signature);
+    let hidden = json!({ "type": "reasoning.encrypted", "format": "rerouter", "index": 1,
+        "data": sealed("messages", json!({ "redacted": "cg==" })) });
+    both["messages"][1]["reasoning_details"].as_array_mut().unwrap().push(hidden);
+    let (messages, _) = sent(&both, Dialect::Messages);
+    let blocks = &messages["messages"][1]["content"];
+    assert_eq!((&blocks[0], &blocks[1]["type"]), (block, &json!("redacted_thinking")));
+    // A signature is that of the call, also where a text stands between.
+    let google = sealed("gemini", json!({ "signature": "c2ln" }));
+    let mut said = body(Value::Null, &google);
+    said["messages"][1]["content"] = json!("I look.");
+    let (gemini, dropped) = sent(&said, Dialect::Gemini);
+    let parts = &gemini["contents"][1]["parts"];
+    assert_eq!(
+        (&parts[0], &parts[1]["thoughtSignature"]),
+        (&json!({ "text": "I look." }), &json!("c2ln"))
+    );
+    assert!(dropped.is_empty(), "{dropped:?}");
     let encrypted = sealed("responses", json!({ "id": "rs_1", "encrypted_content": "x" }));
     let (response, dropped) = sent(&body(Value::Null, &encrypted), Dialect::Responses);
     assert_eq!(response["input"][1]["encrypted_content"], "x");

@@ -273,7 +273,7 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
 }
 
 /// Reads the thinking of an earlier answer, as far as the gateway sealed it. A signature of
-/// messages is for a text, which has to be there.
+/// messages is for a text, which has to be there: the text is that of the only seal that hides none.
 fn read_thinking(
     text: Option<String>,
     details: Option<Vec<ReasoningDetail>>,
@@ -283,12 +283,15 @@ fn read_thinking(
     uses.add_if(details.is_some(), Feature::Thinking, "messages.", "reasoning_details");
     let data = details.into_iter().flatten().filter_map(|detail| detail.data);
     let seals: Vec<Seal> = data.filter_map(|data| Seal::from_text(&data)).collect();
-    let text = text.filter(|_| seals.len() == 1).unwrap_or_default();
-    let is_whole = |seal: &Seal| {
-        seal.dialect != seal::MESSAGES || !text.is_empty() || seal.text("redacted").is_some()
+    let hides = |seal: &Seal| seal.text("redacted").is_some();
+    let is_one = seals.iter().filter(|seal| !hides(seal)).count() == 1;
+    let text = text.filter(|_| is_one).unwrap_or_default();
+    let is_whole = |seal: &Seal| seal.dialect != seal::MESSAGES || !text.is_empty() || hides(seal);
+    let part = |seal: Seal| {
+        let text = if hides(&seal) { String::new() } else { text.clone() };
+        Part::Thinking(Thinking { text, seal: Some(seal) })
     };
-    let whole = seals.into_iter().filter(is_whole);
-    whole.map(|seal| Part::Thinking(Thinking { text: text.clone(), seal: Some(seal) })).collect()
+    seals.into_iter().filter(is_whole).map(part).collect()
 }
 
 /// Marks of the cache, with the indexes of their parts in the content.

@@ -84,18 +84,24 @@ fn write_text(parts: &mut Items<'_>, text: &str) {
 }
 
 /// The signature of a thinking part goes into the text or call after it, or into an empty text. Of
-/// parallel calls only the first needs a signature.
+/// parallel calls only the first needs a signature. A text between both leaves the signature to the
+/// call: clients of chat completions send back the thinking of an answer before its text.
 fn write_parts(list: &mut Items<'_>, parts: &[&Part], names: &HashMap<&str, &str>) {
     let mut signature = None;
     let mut is_first_call = true;
-    for part in parts {
+    for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Thinking(thinking) => {
                 signature = thinking.seal.as_ref().and_then(|seal| seal.text("signature"));
             }
             Part::Text(text) | Part::Refusal(text) => list.object(|part| {
                 part.text("text", text);
-                part.option("thoughtSignature", &signature.take());
+                let is_signed =
+                    |part: &&&Part| matches!(part, Part::Thinking(_) | Part::ToolCall(_));
+                let next = parts.iter().skip(at).find(is_signed);
+                if !matches!(next, Some(Part::ToolCall(_))) {
+                    part.option("thoughtSignature", &signature.take());
+                }
             }),
             Part::ToolCall(call) => list.object(|part| {
                 part.object("functionCall", |function| {
