@@ -3,11 +3,9 @@
 //! script, the answer is the whole page.
 
 use bytes::Bytes;
-use http::header::ACCEPT;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use maud::{Markup, html};
 use serde_json::json;
-use tokio::sync::mpsc;
 
 use super::workbench::{
     self, Draft, EvaluateOptions, RoutingTab, editor, messages, report_place, tabs,
@@ -17,7 +15,7 @@ use crate::call::{self, PageCall, record};
 use crate::form::Form;
 use crate::layout::Tab;
 use crate::refusal;
-use rerouter_base::error::{Error, Result};
+use rerouter_base::error::Result;
 use rerouter_core::api::{ApiResult, ProgressStep, ProgressStream};
 use rerouter_records::error::ManagementError;
 
@@ -53,7 +51,7 @@ fn page(
 pub(crate) async fn run(call: PageCall<'_>) -> Result<ProgressStream> {
     match begin(call).await {
         Ok(stream) => Ok(stream),
-        Err(error) => Ok(at_once(call.refusal(error))),
+        Err(error) => Ok(ProgressStream::at_once(false, call.refusal(error))),
     }
 }
 
@@ -62,46 +60,16 @@ async fn begin(call: PageCall<'_>) -> Result<ProgressStream> {
     let (draft, options) = (Draft::read(&form), EvaluateOptions::read(&form));
     let ask = options.ask(&draft.text, call.app.clock.now());
     let request = call::request(Method::POST, "/v1/router/replay/evaluate", Some(&ask))?;
-    if wants_lines(call.request.headers()) {
+    if ProgressStream::is_wanted(call.request.headers()) {
         let work = call.progress(request).await?;
-        let (step, steps) = mpsc::channel(1);
-        tokio::spawn(pass_on(work.steps, step));
-        return Ok(ProgressStream { lines: true, steps });
+        return Ok(ProgressStream::of(true, work.steps, |step| match step {
+            Ok(ProgressStep::Line(line)) => ProgressStep::Line(line),
+            Ok(ProgressStep::Answer(answer)) => last_line(answer),
+            Err(error) => last_line(Err(error)),
+        }));
     }
     let report = shown(call.send(request).await);
-    Ok(at_once(page(call, &draft, &options, &report)))
-}
-
-fn at_once(answer: ApiResult) -> ProgressStream {
-    let (step, steps) = mpsc::channel(1);
-    // A new channel has room for one step.
-    let _sent = step.try_send(ProgressStep::Answer(answer));
-    ProgressStream { lines: false, steps }
-}
-
-fn wants_lines(headers: &HeaderMap) -> bool {
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.trim().eq_ignore_ascii_case("application/x-ndjson"))
-}
-
-/// Passes progress lines on, then the answer as HTML in a JSON line. Returns when the browser
-/// leaves, which ends the evaluation.
-async fn pass_on(mut steps: mpsc::Receiver<ProgressStep>, out: mpsc::Sender<ProgressStep>) {
-    loop {
-        let step = tokio::select! {
-            step = steps.recv() => step,
-            () = out.closed() => return,
-        };
-        let next = match step {
-            Some(ProgressStep::Line(line)) => ProgressStep::Line(line),
-            Some(ProgressStep::Answer(answer)) => last_line(answer),
-            None => last_line(Err(Error::panicked("an evaluation ended without an answer"))),
-        };
-        let is_last = matches!(next, ProgressStep::Answer(_));
-        if out.send(next).await.is_err() || is_last {
-            return;
-        }
-    }
+    Ok(ProgressStream::at_once(false, page(call, &draft, &options, &report)))
 }
 
 fn last_line(answer: ApiResult) -> ProgressStep {

@@ -4,14 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::HeaderMap;
-use http::header::ACCEPT;
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
 
 use super::call::{Answer, Call};
+use super::progress::{ProgressStep, ProgressStream};
 use super::replays::CAPTURE_SETTLE;
-use super::route::{ApiRequest, ApiResult, ProgressStep, ProgressStream};
+use super::route::ApiRequest;
 use super::{replays, routing};
 use crate::app::App;
 use crate::evaluate::{
@@ -54,7 +52,7 @@ pub(super) async fn post(
 ) -> Result<ProgressStream> {
     let call = Call { app, who, request };
     call.no_query()?;
-    let lines = wants_lines(request.headers());
+    let lines = ProgressStream::is_wanted(request.headers());
     let asked: NewEvaluation = call.optional()?;
     let limit = asked.limit.unwrap_or(EVALUATE_DEFAULT);
     let document = document(&asked.document)?;
@@ -72,7 +70,9 @@ pub(super) async fn post(
         None => Document::Live(live.clone()),
         Some(text) => match routing::read(app, text).await? {
             Ok(candidate) => Document::Given(Arc::new(candidate)),
-            Err(problems) => return Ok(at_once(lines, routing::problems(&problems))),
+            Err(problems) => {
+                return Ok(ProgressStream::at_once(lines, routing::problems(&problems)));
+            }
         },
     };
     let health = health_source(app, health_of, &candidate, &live.routing);
@@ -103,13 +103,20 @@ pub(super) async fn post(
         conditions,
     };
     let told = evaluate::begin(app, turn, asked)?;
-    let (step, steps) = mpsc::channel(1);
-    tokio::spawn(async move {
-        pass_on(told, step, heading).await;
+    Ok(ProgressStream::of(lines, told, move |event| {
         // The evaluation counts as a request of the caller until it ends.
-        drop(permit);
-    });
-    Ok(ProgressStream { lines, steps })
+        let _permit = &permit;
+        match event {
+            Ok(EvaluationEvent::Progress(progress)) => ProgressStep::Line(line(progress)),
+            Ok(EvaluationEvent::Done(report)) => ProgressStep::Answer(report.and_then(|report| {
+                let EvaluationRecord { revision, baseline, health, limit, .. } = heading.clone();
+                let asked =
+                    EvaluationRecord { revision, baseline, health, limit, ..report.record() };
+                Answer::from(&asked).respond(200)
+            })),
+            Err(error) => ProgressStep::Answer(Err(error)),
+        }
+    }))
 }
 
 fn health_source(
@@ -139,52 +146,12 @@ fn current(
     snapshot
 }
 
-/// Ends the work if the client leaves.
-async fn pass_on(
-    mut told: mpsc::Receiver<EvaluationEvent>,
-    step: mpsc::Sender<ProgressStep>,
-    heading: EvaluationRecord,
-) {
-    loop {
-        let event = tokio::select! {
-            event = told.recv() => event,
-            () = step.closed() => return,
-        };
-        let next = match event {
-            Some(EvaluationEvent::Progress(progress)) => ProgressStep::Line(line(progress)),
-            Some(EvaluationEvent::Done(report)) => {
-                ProgressStep::Answer(report.and_then(|report| {
-                    let EvaluationRecord { revision, baseline, health, limit, .. } =
-                        heading.clone();
-                    let asked =
-                        EvaluationRecord { revision, baseline, health, limit, ..report.record() };
-                    Answer::from(&asked).respond(200)
-                }))
-            }
-            None => {
-                ProgressStep::Answer(Err(Error::panicked("an evaluation ended without a result")))
-            }
-        };
-        let last = matches!(next, ProgressStep::Answer(_));
-        if step.send(next).await.is_err() || last {
-            return;
-        }
-    }
-}
-
 fn line(progress: EvaluationProgress) -> Value {
     let EvaluationProgress { done, limit, changed, reached } = progress;
     json!({
         "object": "evaluation.progress", "done": done, "limit": limit, "changed": changed,
         "reached": rfc3339(reached)
     })
-}
-
-fn at_once(lines: bool, answer: ApiResult) -> ProgressStream {
-    let (step, steps) = mpsc::channel(1);
-    // The channel has room for one.
-    let _sent = step.try_send(ProgressStep::Answer(answer));
-    ProgressStream { lines, steps }
 }
 
 fn document(asked: &Value) -> Result<Option<String>> {
@@ -216,13 +183,4 @@ fn text(name: String, value: Value) -> Result<(String, String)> {
             format!("filter.{name} must be a string, a number, true or false."),
         )),
     }
-}
-
-fn wants_lines(headers: &HeaderMap) -> bool {
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|part| {
-        part.split(';')
-            .next()
-            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/x-ndjson"))
-    })
 }

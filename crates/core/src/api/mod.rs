@@ -28,6 +28,7 @@ mod operations;
 mod outline;
 mod page;
 pub mod pin;
+mod progress;
 mod providers;
 pub mod replays;
 mod route;
@@ -47,9 +48,10 @@ use http::Method;
 pub use self::node_callbacks::NODE_MODELS;
 pub use self::operations::{NODE_REPORT, NOTED, ROUTES, openapi_document, openapi_file};
 pub use self::page::{parameter as query_parameter, read as read_query};
+pub use self::progress::{ProgressStep, ProgressStream};
 pub use self::route::{
     ApiRequest, ApiResult, BodyKind, ClientOrigin, Handler, PathParams, Policy, ProgressHandler,
-    ProgressStep, ProgressStream, Responder, Route,
+    Responder, Route,
 };
 pub use self::static_file::StaticFile;
 use rerouter_access::auth::{self, Credential, Principal};

@@ -6,9 +6,8 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use serde_json::Value;
-use tokio::sync::mpsc;
 
+use super::progress::ProgressStream;
 use crate::app::App;
 use rerouter_access::auth::Principal;
 use rerouter_base::error::Result;
@@ -47,19 +46,6 @@ pub enum Responder {
     Reroute,
     /// A function of this room that reports progress.
     Progress(ProgressHandler, BodyKind),
-}
-
-/// A running call that reports progress. Dropping it ends the work, as when the client leaves.
-pub struct ProgressStream {
-    /// Whether the client gets progress as lines. If so, the last line is the answer.
-    pub lines: bool,
-    /// The steps. The last one is [`ProgressStep::Answer`].
-    pub steps: mpsc::Receiver<ProgressStep>,
-}
-
-pub enum ProgressStep {
-    Line(Value),
-    Answer(ApiResult),
 }
 
 /// Media type of a merge patch (RFC 7396 section 4), accepted for PATCH in addition to plain JSON.

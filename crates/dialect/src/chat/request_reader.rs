@@ -273,7 +273,7 @@ fn read_message(message: Message, request: &mut Request) -> Result<(), Malformed
 }
 
 /// Reads the thinking of an earlier answer, as far as the gateway sealed it. A signature of
-/// messages is for a text, which has to be there: the text is that of the only seal that hides none.
+/// messages is for a text, which has to be there: that of the only seal that hides none.
 fn read_thinking(
     text: Option<String>,
     details: Option<Vec<ReasoningDetail>>,

@@ -52,17 +52,21 @@ impl Gateway {
         Ok(Some(secret))
     }
 
-    /// The URL at which clients reach the first listener.
+    /// The URL at which clients reach the first listener with ROUTER, or the first without one.
     pub fn url(&self) -> String {
-        url(&self.app.server, |_| true).unwrap_or_default()
+        let server = &self.app.server;
+        url(server, has_router).or_else(|| url(server, |_| true)).unwrap_or_default()
     }
+}
+
+fn has_router(listener: &Listener) -> bool {
+    listener.interfaces.contains(&Interface::Router)
 }
 
 /// The URL of the first listener for which `serves` is true: the public URL, unless that is of
 /// another listener, with ROUTER, and this one has no ROUTER.
 pub(super) fn url(server: &Server, serves: impl Fn(&Listener) -> bool) -> Option<String> {
     let listener = server.listeners.iter().find(|listener| serves(listener))?;
-    let has_router = |listener: &Listener| listener.interfaces.contains(&Interface::Router);
     let is_public = has_router(listener) || !server.listeners.iter().any(has_router);
     if let Some(url) = server.public_url.as_ref().filter(|_| is_public) {
         return Some(url.clone());
