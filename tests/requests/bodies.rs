@@ -280,7 +280,7 @@ async fn bytes_behind_a_body_do_not_end_its_call() {
     let gateway = Gateway::start(&in_order(&[("a", &a.url())], "")).await;
     let key = gateway.create_key().await;
     let request = gateway.chat_request(&key, chat_body("auto", false).as_bytes());
-    for (number, behind) in [&b"\r\n"[..], &request, &[b'x'; 100_000]].into_iter().enumerate() {
+    for (number, behind) in [&b"\r\n"[..], &request, &[b'x'; 10_000]].into_iter().enumerate() {
         let mut connection = gateway.connect().await;
         connection.send(&request).await;
         until("the request", async || (a.count() > number).then_some(())).await;
@@ -291,6 +291,13 @@ async fn bytes_behind_a_body_do_not_end_its_call() {
         assert!(connection.is_closed().await, "{number}");
     }
     assert_eq!(a.count(), 3);
+    // A client that leaves is noticed all the same.
+    let mut connection = gateway.connect().await;
+    connection.send(&request).await;
+    until("the request", async || (a.count() == 4).then_some(())).await;
+    connection.send(b"\r\n").await;
+    connection.abandon();
+    a.abandoned(3).await;
 }
 
 #[tokio::test]

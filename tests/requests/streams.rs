@@ -287,6 +287,7 @@ async fn a_document_that_is_an_error_or_breaks_off_goes_to_the_next() {
 async fn comments_pass_and_none_are_added() {
     let gate = Arc::new(Notify::new());
     let comment = ": OPENROUTER PROCESSING\n\n";
+    let line = ": ping\n";
     let wait = || Step::Wait(Arc::clone(&gate));
     let provider = Provider::always(vec![
         scripted::stream_head(),
@@ -295,6 +296,8 @@ async fn comments_pass_and_none_are_added() {
         chunk(scripted::content_event("On")),
         wait(),
         chunk(comment),
+        wait(),
+        chunk(line),
         wait(),
         chunk(scripted::last_events()),
         chunk(""),
@@ -318,6 +321,8 @@ async fn comments_pass_and_none_are_added() {
     assert_eq!(text, held);
     gate.notify_one();
     assert_eq!(connection.piece().await.expect("the comment leaves alone"), comment.as_bytes());
+    gate.notify_one();
+    assert_eq!(connection.piece().await.expect("so does a line"), line.as_bytes());
     gate.notify_one();
     let (rest, whole) = connection.pieces().await;
     let rest: Vec<u8> = rest.into_iter().flat_map(|(_, piece)| piece).collect();

@@ -429,6 +429,24 @@ async fn a_request_that_every_key_is_refused_for_leaves_the_target_to_others() {
     }
 }
 
+/// The limited key comes back, whatever the refused one says.
+#[tokio::test]
+async fn a_refused_key_beside_a_limited_one_opens_no_breaker() {
+    let a = Provider::start(|request, _| {
+        match request.header("authorization").as_deref() == Some("Bearer sk-x") {
+            true => scripted::answer(429, &[("retry-after", "2")], b"{}"),
+            false => scripted::failure(401, "no"),
+        }
+    })
+    .await;
+    let b = Provider::always(scripted::completion("from b")).await;
+    let (gateway, key) = with_keys(&a, &b, "sk-x, sk-y").await;
+    for _ in 0..8 {
+        chat(&gateway, &key).await;
+    }
+    assert!(a.count() <= 4 && !gateway.log().contains("the breaker of"), "{}", gateway.log());
+}
+
 /// A limit that is over before the other key was asked.
 #[tokio::test]
 async fn no_key_is_asked_twice_for_a_request() {

@@ -15,7 +15,6 @@ use async_trait::async_trait;
 use log::warn;
 use pingora::apps::ServerApp;
 use pingora::listeners::tls::Acceptor;
-use pingora::protocols::http::ServerSession;
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::{ALPN, Stream};
 use pingora::server::ShutdownWatch;
@@ -193,10 +192,8 @@ impl<S: HttpService> ConnectionAcceptor<S> {
                 HeadRead::Closed => None,
                 HeadRead::Malformed(mut session, came, error) => {
                     self.service.refuse(&mut session, &came, error).await;
-                    if !slot.is_reserve()
-                        && let ServerSession::H1(session) = *session
-                    {
-                        http1_head::linger(session.into_inner()).await;
+                    if !slot.is_reserve() {
+                        http1_head::linger(session).await;
                     }
                     None
                 }

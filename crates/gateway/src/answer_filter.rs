@@ -14,6 +14,8 @@ use rerouter_dialect::wire::sse::{Splitter, ends_event};
 
 /// The memory of a translated stream is counted in steps of this many bytes.
 const HELD_STEP: usize = 4 << 10;
+/// Most bytes of an event that are held until it is whole. Of a larger one, pieces pass.
+const HELD_EVENT: usize = 64 << 10;
 
 /// Puts stars in the place of our credentials in the headers of an answer.
 pub(super) fn mask_headers(headers: &mut HeaderMap, credentials: &Mask) {
@@ -45,12 +47,28 @@ impl EventFilter {
     }
 }
 
-#[derive(Default)]
+/// Whether the bytes are one line with a comment. Some providers send such lines to keep a
+/// connection, without a blank line.
+fn is_comment(bytes: &[u8]) -> bool {
+    bytes.starts_with(b":") && memchr::memchr(b'\n', bytes) == Some(bytes.len() - 1)
+}
+
 pub(super) struct AnswerFilter {
     mask: StreamMask,
     events: Splitter,
     usage: UsageStrip,
     translation: Option<AnswerTranslation>,
+}
+
+impl Default for AnswerFilter {
+    fn default() -> Self {
+        AnswerFilter {
+            mask: StreamMask::default(),
+            events: Splitter::with_limit(HELD_EVENT),
+            usage: UsageStrip::default(),
+            translation: None,
+        }
+    }
 }
 
 impl AnswerFilter {
@@ -68,7 +86,9 @@ impl AnswerFilter {
     ) -> bool {
         let are_whole = match events {
             EventFilter::Off => true,
-            EventFilter::Whole => self.events.is_between_events() && ends_event(piece),
+            EventFilter::Whole => {
+                self.events.is_between_events() && (ends_event(piece) || is_comment(piece))
+            }
             EventFilter::WithoutUsage => false,
         };
         are_whole
@@ -115,7 +135,11 @@ impl AnswerFilter {
         let mut out = BytesMut::with_capacity(bytes.len());
         self.events.feed(bytes, |event| out.extend_from_slice(event.bytes()));
         if end {
-            self.events.finish(|event| out.extend_from_slice(event.bytes()));
+            self.events.finish(|event| {
+                if !event.is_cut() {
+                    out.extend_from_slice(event.bytes());
+                }
+            });
         }
         out.freeze()
     }

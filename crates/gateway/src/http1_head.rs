@@ -101,8 +101,6 @@ async fn parse(stream: Stream, bytes: BytesMut, deadline: Instant) -> HeadRead {
     let mut session = Box::new(ServerSession::new_http1(stream));
     session.set_keepalive(Some(bounds::KEEP_ALIVE.as_secs()));
     session.set_pipelined_prefix(bytes);
-    // Bytes behind a request do not end its call.
-    session.set_pipelining_enabled(true);
     match timeout_at(deadline, session.read_request()).await {
         Ok(Ok(true)) => HeadRead::Request(session),
         Ok(Err(error)) if *error.etype() == ErrorType::InvalidHTTPHeader => {
@@ -193,8 +191,10 @@ pub(super) fn first_line(bytes: &[u8]) -> &[u8] {
 
 /// Closes a connection on which the client may still be sending. Reads and drops these bytes for a
 /// while: unread bytes would reset the connection before the client has read its answer.
-pub(super) async fn linger(mut stream: Stream) {
-    let _late = timeout(DRAIN_TIME, stream.shutdown()).await;
+pub(super) async fn linger(mut session: Box<ServerSession>) {
+    let _late = timeout(DRAIN_TIME, session.shutdown()).await;
+    let ServerSession::H1(http1) = *session else { return };
+    let mut stream = http1.into_inner();
     let reading = async {
         let mut left = DISCARD_BYTES;
         let mut dropped = BytesMut::with_capacity(16 << 10);

@@ -29,6 +29,7 @@ mod attempt_guard;
 mod background;
 mod call;
 mod chunked_body;
+mod client_leaves;
 mod connection_limits;
 mod content_type;
 mod cork;

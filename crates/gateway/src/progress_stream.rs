@@ -7,9 +7,9 @@ use http::{HeaderValue, Response, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 
-use super::answers;
 use super::exchange::HttpExchange;
 use super::respond::{self, RequestEnd, RequestRefusal, StageAnswer, name_request};
+use super::{answers, client_leaves};
 use rerouter_base::error::{Error, Result};
 use rerouter_core::api::{ProgressStep, ProgressStream};
 
@@ -20,14 +20,12 @@ pub(super) async fn follow(
     exchange: &mut HttpExchange,
     mut slow: ProgressStream,
 ) -> Result<StageAnswer, RequestRefusal> {
-    let mut sent = None;
+    let (mut sent, mut dropped) = (None, 0);
     loop {
         let step = tokio::select! {
             biased;
             step = slow.steps.recv() => step,
-            // The client has left, or sends bytes that it should not send now: nobody waits for the
-            // answer.
-            _ = session.read_body_or_idle(true) => {
+            _ = client_leaves::left(session, &mut dropped) => {
                 return Ok(StageAnswer::Written(RequestEnd::client_gone(sent.unwrap_or(0))));
             }
         };

@@ -9,8 +9,8 @@ use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use tokio::time::timeout;
 
+use super::answers;
 use super::intake::DRAIN_TIME;
-use super::{answers, http1_head};
 use rerouter_base::bounds;
 use rerouter_base::error::Error;
 use rerouter_core::app::App;
@@ -64,11 +64,7 @@ pub(super) async fn finish(mut session: Box<ServerSession>, reusable: bool) -> O
     match Box::pin(session.finish()).await.ok().flatten()?.into_parts() {
         (stream, None) => Some(stream),
         // The client sent its next request before the answer to this one (pipelining). That request
-        // is not served: the connection closes, and the client sends it again (RFC 9112 section
-        // 9.3.2).
-        (stream, Some(_)) => {
-            http1_head::linger(stream).await;
-            None
-        }
+        // would be lost here, so the connection closes.
+        (_, Some(_)) => None,
     }
 }

@@ -28,12 +28,12 @@ use pingora_proxy::HttpProxy;
 use tokio::time::Instant;
 
 use super::ProxyHooks;
-use super::answers;
 use super::call::{CALL, InferenceCall};
 use super::cork::Cork;
 use super::failure::{NO_FIRST_CONTENT, OVER_TIME};
 use super::reading_on::ReadingOn;
 use super::verdict::RelayVerdict;
+use super::{answers, client_leaves};
 use rerouter_base::bounds;
 
 /// Runs a call through Pingora's proxy: upstream selection, failover, relaying. With a client's
@@ -107,6 +107,8 @@ struct Wrap {
     call: Arc<InferenceCall>,
     inner: Option<Box<ServerSession>>,
     cork: Option<Cork>,
+    /// Number of bytes that the client sent behind its request.
+    dropped: usize,
     /// The body that an HTTP/2 attempt has yet to read. If the provider answers before it took the
     /// whole body, Pingora reads on its answer only after a body that was read.
     unread: Option<Bytes>,
@@ -126,6 +128,7 @@ impl Wrap {
             call,
             inner,
             cork: None,
+            dropped: 0,
             unread: None,
             reading_on: None,
             read_timeout: None,
@@ -327,7 +330,7 @@ impl Session for Wrap {
             if self.reading_on.is_none()
                 && let Some(inner) = self.inner.as_mut()
             {
-                match inner.read_body_or_idle(true).await {
+                match client_leaves::left(inner, &mut self.dropped).await {
                     Err(_) if self.read_on() => {}
                     result => return result,
                 }

@@ -106,17 +106,20 @@ pub(super) async fn post(
     Ok(ProgressStream::of(lines, told, move |event| {
         // The evaluation counts as a request of the caller until it ends.
         let _permit = &permit;
-        match event {
-            Ok(EvaluationEvent::Progress(progress)) => ProgressStep::Line(line(progress)),
-            Ok(EvaluationEvent::Done(report)) => ProgressStep::Answer(report.and_then(|report| {
-                let EvaluationRecord { revision, baseline, health, limit, .. } = heading.clone();
-                let asked =
-                    EvaluationRecord { revision, baseline, health, limit, ..report.record() };
-                Answer::from(&asked).respond(200)
-            })),
-            Err(error) => ProgressStep::Answer(Err(error)),
-        }
+        step(event, &heading)
     }))
+}
+
+fn step(event: Result<EvaluationEvent>, heading: &EvaluationRecord) -> ProgressStep {
+    match event {
+        Ok(EvaluationEvent::Progress(progress)) => ProgressStep::Line(line(progress)),
+        Ok(EvaluationEvent::Done(report)) => ProgressStep::Answer(report.and_then(|report| {
+            let EvaluationRecord { revision, baseline, health, limit, .. } = heading.clone();
+            let asked = EvaluationRecord { revision, baseline, health, limit, ..report.record() };
+            Answer::from(&asked).respond(200)
+        })),
+        Err(error) => ProgressStep::Answer(Err(error)),
+    }
 }
 
 fn health_source(

@@ -23,7 +23,11 @@ impl UsageStrip {
 
     pub fn finish(&mut self) -> Bytes {
         let mut out = BytesMut::new();
-        self.splitter.finish(|event| pass(event, &mut out));
+        self.splitter.finish(|event| {
+            if !event.is_cut() {
+                pass(event, &mut out);
+            }
+        });
         out.freeze()
     }
 }
@@ -86,10 +90,7 @@ mod tests {
                 // blank line.
                 ([": ping\n", USAGE, DONE].concat(), [": ping\n", DONE].concat()),
                 ([CONTENT, USAGE.trim_end()].concat(), CONTENT.to_owned()),
-                (
-                    format!("data: [DONE]\n{USAGE}data: cut"),
-                    format!("data: [DONE]\n{USAGE}data: cut"),
-                ),
+                (format!("data: [DONE]\n{USAGE}data: {{\"cut"), format!("data: [DONE]\n{USAGE}")),
             ] {
                 assert_eq!(strip(&stream, sizes), left, "{sizes:?}");
                 let (stream, left) = (stream.replace('\n', "\r\n"), left.replace('\n', "\r\n"));

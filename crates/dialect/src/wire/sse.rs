@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use serde::de::IgnoredAny;
+
 /// Limit on the bytes of an event that is parsed while a stream is relayed.
 pub(crate) const SSE_EVENT_BYTES: usize = 1 << 20;
 
@@ -22,6 +24,18 @@ impl<'a> SseEvent<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             SseEvent::Whole(bytes) | SseEvent::Piece(bytes) | SseEvent::Rest(bytes) => bytes,
+        }
+    }
+
+    /// Whether the stream ended inside this event: it has no data, or no JSON and no `[DONE]`.
+    pub fn is_cut(&self) -> bool {
+        let SseEvent::Rest(bytes) = self else { return false };
+        let SseFields { name, data } = fields(bytes);
+        match data {
+            None => name.is_some(),
+            Some(data) => {
+                *data != *b"[DONE]" && serde_json::from_slice::<IgnoredAny>(&data).is_err()
+            }
         }
     }
 }

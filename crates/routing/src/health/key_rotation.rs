@@ -56,7 +56,7 @@ fn hash(key: &Secret) -> u64 {
 /// The keys of a provider with all cooldowns that apply to one attempt.
 pub(super) struct KeyRotation<'a> {
     pub(super) keys: &'a [Secret],
-    pub(super) cooldowns: [Option<&'a KeyCooldowns>; 3],
+    pub(super) cooldowns: [Option<&'a KeyCooldowns>; 4],
 }
 
 impl KeyRotation<'_> {
@@ -75,7 +75,7 @@ impl KeyRotation<'_> {
         }
     }
 
-    /// Whether another key than this one is usable.
+    /// Whether another key than this one has no cooldown.
     pub(super) fn has_other(&self, key: usize, at: i64) -> bool {
         (0..self.keys.len()).any(|other| other != key && self.until(other, at).is_none())
     }
@@ -102,7 +102,8 @@ mod tests {
         let keys: Vec<Secret> = ["sk-a", "sk-b", "sk-c"].map(Secret::new).into();
         let (limited, refused, turn) =
             (KeyCooldowns::default(), KeyCooldowns::default(), AtomicUsize::new(0));
-        let all = KeyRotation { keys: &keys, cooldowns: [Some(&limited), Some(&refused), None] };
+        let all =
+            KeyRotation { keys: &keys, cooldowns: [Some(&limited), Some(&refused), None, None] };
         let picks = |at: i64| [(); 4].map(|()| all.pick(&turn, true, at).unwrap());
         assert_eq!(picks(100), [0, 1, 2, 0]);
         limited.put(&keys[1], 200, 100);
@@ -116,15 +117,17 @@ mod tests {
         );
         assert!(all.all_cooling_until(200).is_none());
         let reordered: Vec<Secret> = ["sk-new", "sk-b"].map(Secret::new).into();
-        let after =
-            KeyRotation { keys: &reordered, cooldowns: [Some(&limited), Some(&refused), None] };
+        let after = KeyRotation {
+            keys: &reordered,
+            cooldowns: [Some(&limited), Some(&refused), None, None],
+        };
         assert_eq!(
             [(); 2].map(|()| after.pick(&turn, true, 150).unwrap()),
             [0, 0],
             "after a reload the same key is cooling down"
         );
         assert_eq!(
-            KeyRotation { keys: &[], cooldowns: [Some(&limited), Some(&refused), None] }
+            KeyRotation { keys: &[], cooldowns: [Some(&limited), Some(&refused), None, None] }
                 .pick(&turn, true, 0),
             None
         );

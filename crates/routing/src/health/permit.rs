@@ -141,33 +141,36 @@ impl AttemptPermit {
     }
 
     /// Starts a cooldown of the used key if the outcome requires it and the provider has other
-    /// keys. Returns whether another key is usable. The refusal of the last usable key counts as
-    /// that of an only key does: it says as much of the target or the request as of the key.
-    fn cool_key(&self, ending: AttemptOutcome, now: i64) -> bool {
+    /// keys. Returns whether another key is usable, and whether the refusal counts for the target:
+    /// where all others are refused, it says as much of target or request as of the key, which does
+    /// not rest.
+    fn cool_key(&self, ending: AttemptOutcome, now: i64) -> (bool, bool) {
         let (state, provider) = (self.target.state(), &self.target.provider);
-        let Some(index) = self.key.filter(|_| provider.api_keys.len() > 1) else { return false };
-        let Some(key) = provider.api_keys.get(index) else { return false };
+        let alone = (false, true);
+        let Some(index) = self.key.filter(|_| provider.api_keys.len() > 1) else { return alone };
+        let Some(key) = provider.api_keys.get(index) else { return alone };
         // Limits and permissions are per target: providers count each model separately.
         let (rest, cooldowns) = match ending {
             AttemptOutcome::Limited(wait) => {
                 (wait.unwrap_or(KEY_LIMITED).min(COOLDOWN_MAX), &state.limited)
             }
-            AttemptOutcome::Forbidden => (KEY_FORBIDDEN, &state.limited),
+            AttemptOutcome::Forbidden => (KEY_FORBIDDEN, &state.forbidden),
             AttemptOutcome::Refused => (KEY_REFUSED, &provider.state().refused),
-            _ => return false,
+            _ => return alone,
         };
         let isolated = self.apart.as_deref().map(|apart| &apart.0);
-        let another_key = state.keys(provider, isolated).has_other(index, now);
-        if another_key || matches!(ending, AttemptOutcome::Limited(_)) {
+        let is_last = !matches!(ending, AttemptOutcome::Limited(_))
+            && !state.refused_keys(provider).has_other(index, now);
+        if !is_last {
             isolated.unwrap_or(cooldowns).put(key, now.saturating_add(micros(rest)), now);
         }
-        another_key
+        (state.keys(provider, isolated).has_other(index, now), is_last)
     }
 
     /// Ends the attempt, `took` after its start.
     pub fn end(mut self, ending: AttemptOutcome, took: Duration, at: Timestamp) -> OutcomeEffect {
         let now = at.as_microsecond();
-        let another_key = self.cool_key(ending, now);
+        let (another_key, is_last_key) = self.cool_key(ending, now);
         let Some(pass) = self.pass.take() else {
             return OutcomeEffect { another_key, change: None };
         };
@@ -190,7 +193,7 @@ impl AttemptPermit {
             // The cooldown of the target or key is enough.
             AttemptOutcome::Limited(wait) => (wait.is_none() && one_key).then_some(true),
             // A rejected key is no verdict on the other keys.
-            AttemptOutcome::Refused | AttemptOutcome::Forbidden => (!another_key).then_some(true),
+            AttemptOutcome::Refused | AttemptOutcome::Forbidden => is_last_key.then_some(true),
             AttemptOutcome::Answered => Some(false),
             AttemptOutcome::Failed | AttemptOutcome::TimedOut | AttemptOutcome::Unavailable(_) => {
                 Some(true)

@@ -20,8 +20,10 @@ pub struct TargetState {
     /// Whether `vitals` may differ from the default. The lock of a healthy target is not taken.
     touched: AtomicBool,
     vitals: Mutex<Vitals>,
-    /// Keys that are rate limited or forbidden for this target.
+    /// Keys that are rate limited for this target.
     pub(super) limited: KeyCooldowns,
+    /// Keys that are forbidden for this target (403).
+    pub(super) forbidden: KeyCooldowns,
 }
 
 /// The part of the state that changes with the outcome of attempts.
@@ -166,7 +168,14 @@ impl TargetState {
         provider: &'a Provider,
         isolated: Option<&'a KeyCooldowns>,
     ) -> KeyRotation<'a> {
-        let cooldowns = [Some(&self.limited), Some(&provider.state().refused), isolated];
+        let refused = Some(&provider.state().refused);
+        let cooldowns = [Some(&self.limited), Some(&self.forbidden), refused, isolated];
+        KeyRotation { keys: &provider.api_keys, cooldowns }
+    }
+
+    /// The same without those that are only rate limited, and without `isolated`.
+    pub(super) fn refused_keys<'a>(&'a self, provider: &'a Provider) -> KeyRotation<'a> {
+        let cooldowns = [Some(&self.forbidden), Some(&provider.state().refused), None, None];
         KeyRotation { keys: &provider.api_keys, cooldowns }
     }
 
