@@ -14,6 +14,7 @@ use rerouter_dialect::chat::usage_strip::UsageStrip;
 use rerouter_dialect::endpoint::Endpoint;
 use rerouter_dialect::recorded;
 use rerouter_dialect::recorded_answer::assemble;
+use rerouter_dialect::wire::sse::Splitter;
 
 const ROLE: &str = "data: {\"choices\":[{\"index\":0,\
     \"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
@@ -422,6 +423,15 @@ proptest! {
         let passes = if made.rules.strip_usage && is_stream {
             let mut strip = UsageStrip::default();
             [strip.feed(&body), strip.finish()].concat()
+        } else if is_stream {
+            let (mut out, mut splitter) = (Vec::new(), Splitter::default());
+            splitter.feed(&body, |event| out.extend_from_slice(event.bytes()));
+            splitter.finish(|event| {
+                if !event.is_cut() {
+                    out.extend_from_slice(event.bytes());
+                }
+            });
+            out
         } else {
             body
         };
