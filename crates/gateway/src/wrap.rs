@@ -109,8 +109,8 @@ struct Wrap {
     cork: Option<Cork>,
     /// Number of bytes that the client sent behind its request.
     dropped: usize,
-    /// The body that an HTTP/2 attempt has yet to read. If the provider answers before it took the
-    /// whole body, Pingora reads on its answer only after a body that was read.
+    /// The body, until an HTTP/2 attempt has read it. A body that Pingora gets as a retry buffer
+    /// would lose the answer of a provider that refuses before it took the whole body.
     unread: Option<Bytes>,
     /// Set when the client has left and the answer is read on.
     reading_on: Option<ReadingOn>,

@@ -27,14 +27,17 @@ impl<'a> SseEvent<'a> {
         }
     }
 
-    /// Whether the stream ended inside this event: it has no data, or no JSON and no `[DONE]`.
+    /// Whether the stream ended inside this event: it has a name but no data, or its last line has
+    /// no end and the data are neither JSON nor `[DONE]`.
     pub fn is_cut(&self) -> bool {
         let SseEvent::Rest(bytes) = self else { return false };
         let SseFields { name, data } = fields(bytes);
         match data {
             None => name.is_some(),
             Some(data) => {
-                *data != *b"[DONE]" && serde_json::from_slice::<IgnoredAny>(&data).is_err()
+                !bytes.ends_with(b"\n")
+                    && data.trim_ascii() != b"[DONE]"
+                    && serde_json::from_slice::<IgnoredAny>(&data).is_err()
             }
         }
     }
