@@ -1,10 +1,12 @@
 //! `rerouter node` as a process next to scripted servers: it serves, leaves, and copes with the
 //! behaviour of servers, gateways and other processes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use rerouter::internals::bounds;
+use rerouter::internals::id::{Random, RequestId};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -297,6 +299,34 @@ async fn what_the_environment_says_of_proxies_is_not_for_the_gateway_and_its_ser
         .map(|name| (name, nobody));
     let mut process = Process::start_in(&gateway, &node, &server, &DRAIN, &proxies);
     until("it to report", async || reported(&gateway, &node, 0).await).await;
+    assert_eq!(process.end().await, Some(0));
+}
+
+/// What the gateway accepted before it started is not known to it.
+#[tokio::test]
+async fn a_node_that_registers_in_the_second_in_which_its_gateway_starts_does_not_end() {
+    let (real, _other) = start().await;
+    let (server, node) = (server_of_one("qwen").await, Node::enrol(&real, "a", json!({})).await);
+    let started = OnceLock::new();
+    let gateway = Provider::start(move |request, _| {
+        let signed = request.header("signature-input").unwrap();
+        let (_, created) = signed.split_once("created=").unwrap();
+        let created: i64 = created.split(';').next().unwrap().parse().unwrap();
+        if created > *started.get_or_init(|| created) {
+            return scripted::json_answer(200, &json!({"node": {"registered": {"epoch": 1}}}));
+        }
+        let id = RequestId::new(Timestamp::now(), &Random::seeded(1));
+        let headers = [("content-type", "application/json"), ("x-request-id", id.as_str())];
+        scripted::answer(401, &headers, b"{}")
+    })
+    .await;
+    let [url, upstream] = [&gateway, &server].map(|at| format!("http://{}", at.address()));
+    let options = ["--gateway", &url, "--upstream", &upstream, "--drain", "1"];
+    let mut process = Process::of(&node, &options, &[]);
+    until("a heartbeat", async || {
+        (gateway.count() > 2 && gateway.last().target.ends_with("heartbeat")).then_some(())
+    })
+    .await;
     assert_eq!(process.end().await, Some(0));
 }
 

@@ -112,7 +112,9 @@ impl Limiter {
 
     pub async fn write_due_usage(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         self.keep_days(store, None).await?;
-        if now.as_second() >= self.recent_due.load(Ordering::Relaxed) {
+        let wait = self.recent_due.load(Ordering::Relaxed).saturating_sub(now.as_second());
+        // A longer wait means that the clock was set back.
+        if !(1..=USAGE_RECENT_INTERVAL_S).contains(&wait) {
             self.keep_recent(store, None).await?;
             let next = now.as_second().saturating_add(USAGE_RECENT_INTERVAL_S);
             self.recent_due.store(next, Ordering::Relaxed);

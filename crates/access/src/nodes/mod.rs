@@ -347,12 +347,12 @@ impl Nodes {
         }
     }
 
-    /// Refuses signatures of the present nodes that were made in the second of `start` or before.
-    /// `start` is the start of this process: the previous process may have accepted those
-    /// signatures.
+    /// Refuses for two minutes signatures of the present nodes that were made in the second of
+    /// `start` or before. `start` is the start of this process: the previous process may have
+    /// accepted those signatures.
     pub fn refuse_signatures_until(&self, start: Timestamp) {
         for node in self.all() {
-            node.lease().nonces.refuse_until(start.as_second());
+            node.lease().nonces.start(start.as_second(), Instant::now());
         }
     }
 

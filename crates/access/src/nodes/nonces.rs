@@ -3,6 +3,7 @@
 //! refused by its time.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -16,17 +17,24 @@ pub enum NonceRefusal {
     TooMany,
 }
 
+/// How long signatures from before a start are refused. Later they are not timely any more, unless
+/// the clock was set back. A start while the clock is ahead refuses nodes no longer than this.
+const START: Duration = bounds::NODE_SKEW.saturating_mul(2);
+
 /// Spent nonces, with the second at which each signature says it was made.
 #[derive(Default)]
 pub(super) struct SpentNonces {
+    /// The second in which this process started, by its clock, and when that was.
+    started: Option<(i64, Instant)>,
     /// Signatures made in this second or before are refused: their nonces are not known.
     forgotten: Option<i64>,
     spent: HashMap<String, i64>,
 }
 
 impl SpentNonces {
-    pub(super) fn refuse_until(&mut self, second: i64) {
-        self.forgotten = self.forgotten.max(Some(second));
+    /// Refuses for `START` after `at` what was signed in `second` or before.
+    pub(super) fn start(&mut self, second: i64, at: Instant) {
+        self.started = Some((second, at));
     }
 
     /// Spends a nonce of a signature that is timely at `now`.
@@ -36,7 +44,10 @@ impl SpentNonces {
         created: i64,
         now: Timestamp,
     ) -> Result<(), NonceRefusal> {
-        if self.forgotten >= Some(created) || self.spent.contains_key(nonce) {
+        let before_start =
+            self.started.is_some_and(|(second, at)| created <= second && at.elapsed() < START);
+        let forgotten = self.forgotten >= Some(created);
+        if before_start || forgotten || self.spent.contains_key(nonce) {
             return Err(NonceRefusal::Spent);
         }
         if self.spent.len() >= bounds::NODE_NONCES {
@@ -48,7 +59,7 @@ impl SpentNonces {
             let oldest = now.as_second() - 2 * skew;
             let old = self.spent.extract_if(|_, created| *created < oldest);
             let newest = old.map(|(_, created)| created).max().ok_or(NonceRefusal::TooMany)?;
-            self.refuse_until(newest);
+            self.forgotten = self.forgotten.max(Some(newest));
         }
         self.spent.insert(nonce.to_owned(), created);
         Ok(())
@@ -94,11 +105,18 @@ mod tests {
     #[test]
     fn a_signature_from_before_the_process_is_refused() {
         let mut nonces = SpentNonces::default();
-        nonces.refuse_until(1_000);
+        nonces.start(1_000, Instant::now());
         for second in [999, 1_000] {
             assert_eq!(nonces.spend("a", second, at(1_005)), Err(NonceRefusal::Spent));
         }
         nonces.spend("a", 1_001, at(1_005)).unwrap();
+    }
+
+    #[test]
+    fn a_start_while_the_clock_was_ahead_locks_no_node_out() {
+        let mut nonces = SpentNonces::default();
+        nonces.start(1_000_000, Instant::now() - START);
+        nonces.spend("a", 1_000, at(1_000)).unwrap();
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! Chooses the segments to remove, and removes them.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::service::Archive;
 use crate::capture::bounds::CAPTURE_BATCH;
 use rerouter_base::blocking::blocking;
 use rerouter_store::StoreError;
+
+/// How far the time of a capture may be ahead of the clock: gateways that share a store do not have
+/// the same time at every moment.
+const CLOCK_AHEAD: Duration = Duration::from_secs(60);
 
 impl Archive {
     /// Closes the active segment if it is due, then removes segments: those without captures, those
@@ -24,7 +29,9 @@ impl Archive {
             // not active gets none later, except from rows that wait to be moved. These are read
             // first, because they may be moved meanwhile.
             let log = self.log.lock().await;
-            (self.index.spooled_segments().await?, self.index.segments().await?, log.active())
+            let spooled = self.index.spooled_segments().await?;
+            self.age_from_now(log.active()).await?;
+            (spooled, self.index.segments().await?, log.active())
         };
         let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
         held = held.saturating_add(self.index.bytes().await?);
@@ -56,6 +63,20 @@ impl Archive {
         }
         failed = self.empty_index_log().await.err().or(failed);
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Lets closed segments whose captures have a time in the future age from now. The clock was
+    /// ahead when they were made.
+    async fn age_from_now(&self, active: Option<i64>) -> Result<(), StoreError> {
+        let now = self.settings.clock.now();
+        let Ok(most) = now.checked_add(CLOCK_AHEAD) else { return Ok(()) };
+        let most = most.as_microsecond();
+        for (segment, _) in self.index.segments().await? {
+            if segment.newest_us > most && active != Some(segment.number) {
+                self.index.set_newest(segment.number, now.as_microsecond()).await?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn close_due(&self, bytes: u64) -> Result<(), StoreError> {

@@ -1,6 +1,7 @@
 //! Captures that expire, by a clock that the test moves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::archive::Archive;
 use crate::archive::segment_folder::file_name;
@@ -66,6 +67,31 @@ async fn the_active_segment_leaves_once_it_is_closed() {
     assert!(segments(dir.path()).is_empty(), "larger than all may be");
     append(&archive, &captures(2..3)).await;
     assert_eq!(ids(&archive).await, ids_of(&captures(2..3)));
+}
+
+#[tokio::test]
+async fn captures_of_a_clock_that_was_ahead_age_from_when_it_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let hour = Duration::from_secs(3_600);
+    let all = captures(0..2);
+    // The first capture was made while the clock was a day ahead.
+    let clock = Clock::manual(all[0].head.created_at - 24 * hour);
+    let archive = archive(dir.path()).await.with_clock(clock.clone());
+    let mut today = all[1].clone();
+    today.head.created_at = clock.now();
+    for capture in [&all[0], &today] {
+        append(&archive, std::slice::from_ref(capture)).await;
+        archive.close().await.unwrap();
+    }
+    let retain = async |age: Duration, bytes: u64| {
+        archive.retain((clock.now() - age).as_microsecond(), bytes).await.unwrap();
+        ids(&archive).await.len()
+    };
+    assert_eq!(retain(2 * hour, u64::MAX).await, 2);
+    clock.advance(hour);
+    assert_eq!(retain(2 * hour, u64::MAX).await, 2);
+    clock.advance(2 * hour);
+    assert_eq!(retain(2 * hour, u64::MAX).await, 0);
 }
 
 #[tokio::test]

@@ -95,8 +95,12 @@ impl Archive {
             match objects.upload(number, self.settings.folder.path(number)).await {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // If the segment still has a row, it was not removed on purpose.
-                    if self.index.note_uploaded(number).await? {
+                    // Retention removes the captures before the file, and the row at last.
+                    let lost = |(segment, has_captures): &(SegmentRow, bool)| {
+                        segment.number == number && *has_captures
+                    };
+                    self.index.note_uploaded(number).await?;
+                    if self.index.segments().await?.iter().any(lost) {
                         log::error!("a segment is lost, and not uploaded: {}", file_name(number));
                     }
                     continue;

@@ -64,7 +64,8 @@ impl GatewayClient {
         })
     }
 
-    /// Sends a callback. A 401 may be due to our clock: retries once by the gateway's.
+    /// Sends a callback. A 401 may be due to our clock, or to a gateway that started in this second
+    /// and does not know what was signed in it. Retries once, a second later, by the gateway's clock.
     pub(super) fn call(&mut self, name: &str, body: &impl Serialize) -> Reply {
         let body = match serde_json::to_string(body) {
             Ok(body) => body,
@@ -73,6 +74,7 @@ impl GatewayClient {
         match self.send(name, &body) {
             Ok((401, _, Some(at))) => {
                 self.clock_offset = at.as_second() - self.clock.now().as_second();
+                std::thread::sleep(Duration::from_secs(1));
                 self.send(name, &body).map_or_else(Reply::Unavailable, |(status, text, _)| {
                     self.read(name, status, &text)
                 })

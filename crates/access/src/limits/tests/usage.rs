@@ -98,13 +98,17 @@ async fn recent_usage_follows_that_of_days() {
     assert_eq!(found(UsageInterval::Hour).await, 1);
     limiter.write_usage(&world.store, Some(&world.user.id)).await.unwrap();
     assert_eq!(found(UsageInterval::FiveMinutes).await, 2);
+    // The clock is set back.
+    limiter.used(key(), &one);
+    limiter.write(&world.store, at(-3_600_000_000)).await.unwrap();
+    assert_eq!(found(UsageInterval::FiveMinutes).await, 3);
     limiter.used(key(), &one);
     limiter.close(&world.store).await.unwrap();
-    assert_eq!((found(UsageInterval::Day).await, found(UsageInterval::FiveMinutes).await), (3, 3));
+    assert_eq!((found(UsageInterval::Day).await, found(UsageInterval::FiveMinutes).await), (4, 4));
 }
 
 /// A provider may say anything of the tokens that it took. Were the sums refused, so would be every
-/// grant in the same batch.
+/// row in the same batch.
 #[tokio::test]
 async fn usage_beyond_measure_holds_nothing_up() {
     let world = World::new(Limits::default()).await;

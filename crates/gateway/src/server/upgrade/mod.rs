@@ -16,7 +16,7 @@
 //! Until READY either process may give up by closing the connection, and the running one goes on as
 //! before. After READY both write to the store, which SQLite's locking allows: each has its own
 //! active segment of captures, the new one removes no segment while the other lives, and each has
-//! its own grants of budgets. With PostgreSQL they are two gateways of a cluster.
+//! its own holds of budgets. With PostgreSQL they are two gateways of a cluster.
 //!
 //! The connection stays open until the old process ends, for whatever reason; its close tells the
 //! new process of the end. Until then the new process hands over to no other.
