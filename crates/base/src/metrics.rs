@@ -12,15 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{IntCounter, Registry, TextEncoder};
 
-pub use families::MetricRow;
-use families::{
-    CaptureMetrics, ClusterMetrics, LabelMetrics, ProcessMetrics, Registrar, RequestMetrics,
-    TARGET, TargetMetrics,
+pub use families::{
+    CaptureMetrics, ClusterMetrics, MetricRow, ProcessMetrics, RequestMetrics, TargetMetrics,
 };
+use families::{LabelMetrics, Registrar, TARGET};
 use label_meters::LabelMeters;
 pub use target_meters::TargetMeters;
 
@@ -47,14 +46,14 @@ const SHADOWS: [&str; 5] = ["completed", "failed", "aborted", "dropped", "inelig
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
-    request: RequestMetrics,
+    pub request: RequestMetrics,
     /// By outcome, as [`CALLS`].
     calls: [IntCounter; CALLS.len()],
-    target: TargetMetrics,
+    pub target: TargetMetrics,
     label: Arc<LabelMeters>,
-    capture: CaptureMetrics,
-    process: ProcessMetrics,
-    cluster: ClusterMetrics,
+    pub capture: CaptureMetrics,
+    pub process: ProcessMetrics,
+    pub cluster: ClusterMetrics,
     rows: Arc<[MetricRow]>,
     /// Held while the live revision changes and while metrics are read, so that readers see exactly
     /// one.
@@ -101,11 +100,6 @@ impl Metrics {
         self.request.duration.with_label_values(&[interface, route]).observe(took.as_secs_f64());
     }
 
-    /// Records the gateway's own share of a proxied request.
-    pub fn overhead(&self, took: Duration) {
-        self.request.overhead.observe(took.as_secs_f64());
-    }
-
     pub fn rows(&self) -> &[MetricRow] {
         &self.rows
     }
@@ -138,15 +132,6 @@ impl Metrics {
         self.label.used(value, requests, tokens, usd);
     }
 
-    /// Sets whether a target's breaker is open or half-open.
-    pub fn breaker_open(&self, provider: &str, model: &str, open: bool) {
-        self.target.breaker_open.with_label_values(&[provider, model]).set(i64::from(open));
-    }
-
-    pub fn connection_refused(&self, reason: &str) {
-        self.request.connections_refused.with_label_values(&[reason]).inc();
-    }
-
     pub fn shadow(&self, outcome: &str) {
         self.request.shadows.with_label_values(&[outcome]).inc();
     }
@@ -157,57 +142,6 @@ impl Metrics {
         counters.for_each(|(_, counter)| counter.inc());
     }
 
-    /// `limit` is `rate` or `budget`.
-    pub fn limit_refusal(&self, limit: &str) {
-        self.request.limit_refusals.with_label_values(&[limit]).inc();
-    }
-
-    pub fn spans(&self, outcome: &str, count: u64) {
-        self.request.spans.with_label_values(&[outcome]).inc_by(count);
-    }
-
-    /// `reason` is a fixed word.
-    pub fn auth_failure(&self, interface: &str, reason: &str) {
-        self.request.auth_failures.with_label_values(&[interface, reason]).inc();
-    }
-
-    pub fn keys(&self, interface: &str, status: &str, count: usize) {
-        self.process.keys.with_label_values(&[interface, status]).set(gauge(count));
-    }
-
-    pub fn nodes(&self, state: &str, count: usize) {
-        self.process.nodes.with_label_values(&[state]).set(gauge(count));
-    }
-
-    /// Sets the number of revoked `keys` or disabled `users` that the store has not written yet.
-    pub fn unsaved_endings(&self, kind: &str, count: usize) {
-        self.process.unsaved_endings.with_label_values(&[kind]).set(gauge(count));
-    }
-
-    /// Sets the number of sums of usage that wait to be stored.
-    pub fn usage_waiting(&self, sums: usize) {
-        self.process.usage_waiting.set(gauge(sums));
-    }
-
-    /// Sets the US dollars of budgets that this process holds, and that dead ones held.
-    pub fn budgets(&self, held_usd: f64, lost_usd: f64) {
-        self.process.budget_held.set(held_usd);
-        self.process.budget_lost.set(lost_usd);
-    }
-
-    /// Sets whether AGENT requires no credential.
-    pub fn agent_open(&self, open: bool) {
-        self.process.agent_open.set(i64::from(open));
-    }
-
-    pub fn certificate_ends(&self, listener: &str, end: Timestamp) {
-        self.process.certificates.with_label_values(&[listener]).set(end.as_second());
-    }
-
-    pub fn captures(&self, outcome: &str, count: u64) {
-        self.capture.captures.with_label_values(&[outcome]).inc_by(count);
-    }
-
     pub fn captures_so_far(&self, outcome: &str) -> u64 {
         self.capture.captures.with_label_values(&[outcome]).get()
     }
@@ -215,19 +149,6 @@ impl Metrics {
     pub fn captures_dropped(&self) -> u64 {
         let dropped = CAPTURES.iter().filter(|outcome| outcome.starts_with("dropped"));
         dropped.map(|outcome| self.captures_so_far(outcome)).sum()
-    }
-
-    pub fn capture_unreadable(&self) {
-        self.capture.blocks_damaged.inc();
-    }
-
-    pub fn capture_upload(&self, outcome: &str) {
-        self.capture.uploads.with_label_values(&[outcome]).inc();
-    }
-
-    /// Sets the age of the captures that wait for an upload.
-    pub fn capture_upload_lag(&self, lag: Duration) {
-        self.capture.upload_lag.set(lag.as_secs_f64());
     }
 
     pub fn body_memory(&self, bytes: usize) {
@@ -252,19 +173,10 @@ impl Metrics {
         self.process.reloads.with_label_values(&[result]).inc();
     }
 
-    /// Counts names that a new routing document removed.
-    pub fn names_gone(&self, count: usize) {
-        self.process.names_gone.inc_by(count as u64);
-    }
-
     pub fn live_revision(&self, revision: &str) {
         let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.process.routing.reset();
         self.process.routing.with_label_values(&[revision]).set(1);
-    }
-
-    pub fn log_line_dropped(&self) {
-        self.process.log_dropped.inc();
     }
 
     /// Sets the remaining lease, and the microseconds by which the machine's clock is ahead.
@@ -272,23 +184,6 @@ impl Metrics {
         let ahead = SignedDuration::from_micros(clock_ahead).as_secs_f64();
         self.cluster.clock_offset.with_label_values::<&str>(&[]).set(ahead);
         self.cluster.lease.with_label_values::<&str>(&[]).set(left.as_secs_f64());
-    }
-
-    /// Records how long a change waited for the other gateways.
-    pub fn change_acknowledged(&self, waited: Duration) {
-        self.cluster.acknowledged.observe(waited.as_secs_f64());
-    }
-
-    pub fn gateway_lag(&self, changes: u64) {
-        self.cluster.lag.set(i64::try_from(changes).unwrap_or(i64::MAX));
-    }
-
-    pub fn panic(&self) {
-        self.process.panics.inc();
-    }
-
-    pub fn panics_so_far(&self) -> u64 {
-        self.process.panics.get()
     }
 
     /// Removes the series of each (provider, model) that is not in the list.
@@ -331,7 +226,8 @@ impl Metrics {
     }
 }
 
-fn gauge(count: usize) -> i64 {
+/// The value of a gauge.
+pub fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 

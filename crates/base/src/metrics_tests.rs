@@ -19,7 +19,7 @@ fn series_of_removed_targets_and_rules_are_removed() {
         meters.answered(Duration::from_millis(500), Some(3));
         meters.first_token(Duration::from_millis(3));
         metrics.cost("openai", model, 0.25);
-        metrics.breaker_open("openai", model, true);
+        metrics.target.breaker_open.with_label_values(&["openai", model]).set(1);
     }
     metrics.decision("direct", "", "openai", "new");
     metrics.retain_targets(&[pair("openai", "new")]);

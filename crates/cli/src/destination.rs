@@ -64,9 +64,8 @@ impl ApiClientOptions {
             CalledInterface::PinOrRouter => "REROUTER_API_KEY",
             CalledInterface::Agent => "REROUTER_AGENT_API_KEY",
         };
-        let is_given = self.url.is_some()
-            || self.key.is_some()
-            || ["REROUTER_URL", variable].iter().any(|name| set(name).is_some());
+        let is_given =
+            self.url.is_some() || ["REROUTER_URL", variable].iter().any(|name| set(name).is_some());
         let profile = match named {
             Some(name) => Some(named_profile(&name, env)?),
             None if is_given => None,
@@ -158,6 +157,8 @@ mod tests {
         assert_eq!(reached(&none, &with(both), router), is("http://env", Some("env-key")));
         let named = &[("REROUTER_PROFILE", "work"), ("REROUTER_API_KEY", "env-key")];
         assert_eq!(reached(&none, &with(named), router), is("http://work", Some("work-key")));
+        let other = options(None, Some("other-key"), None);
+        assert_eq!(reached(&other, &with(&[]), router), is("http://home", Some("other-key")));
         // The key of a profile is never sent to another URL.
         let elsewhere = options(Some("http://else"), None, None);
         assert_eq!(reached(&elsewhere, &with(&[]), router), is("http://else", None));

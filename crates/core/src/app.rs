@@ -170,7 +170,7 @@ impl App {
     pub fn new(parts: AppParts) -> Self {
         let memory = parts.server.limits.body_memory();
         parts.metrics.live_revision(parts.routing.revision());
-        parts.metrics.agent_open(!parts.auth.agent_is_enforced());
+        parts.metrics.process.agent_open.set(i64::from(!parts.auth.agent_is_enforced()));
         let since = parts.clock.now();
         let health = HealthRegistry::default();
         health.attach(&parts.routing);

@@ -89,7 +89,7 @@ impl ConnectionGate {
     }
 
     fn tell_refused(&self, full: ConnectionRefusal, peer: Option<IpAddr>) {
-        self.app.metrics.connection_refused(full.as_str());
+        self.app.metrics.request.connections_refused.with_label_values(&[full.as_str()]).inc();
         let (throttle, of, limit) = match full {
             ConnectionRefusal::All => (&self.at_limit, "", self.limit),
             ConnectionRefusal::Address => {
@@ -129,7 +129,7 @@ impl ConnectionGate {
         let caller = network.map_or_else(|| stream.id().to_string(), |own| own.to_string());
         let turn = timeout_at(deadline, self.app.handshakes.take(&caller)).await;
         let Some(turn) = turn.ok().flatten() else {
-            self.app.metrics.connection_refused("handshakes");
+            self.app.metrics.request.connections_refused.with_label_values(&["handshakes"]).inc();
             self.at_handshake_limit.tell(|count| {
                 warn!("too many TLS handshakes: {count} refused, the last with {}", name(peer))
             });

@@ -190,7 +190,8 @@ fn by_credential(
     let headers = &session.req_header().headers;
     let identified = app.auth.identify(headers, exchange.surface, exchange.client.secure, now);
     identified.map_err(|refused| {
-        app.metrics.auth_failure(exchange.surface.interface().as_str(), refused.reason);
+        let labels = [exchange.surface.interface().as_str(), refused.reason];
+        app.metrics.request.auth_failures.with_label_values(&labels).inc();
         refused.into()
     })
 }

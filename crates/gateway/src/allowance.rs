@@ -72,11 +72,12 @@ pub(super) fn look(
 }
 
 fn counted(app: &App, refusal: Error) -> Error {
-    match refusal.kind() {
-        Kind::InsufficientQuota => app.metrics.limit_refusal("budget"),
-        Kind::RateLimited => app.metrics.limit_refusal("rate"),
-        _ => {}
-    }
+    let limit = match refusal.kind() {
+        Kind::InsufficientQuota => "budget",
+        Kind::RateLimited => "rate",
+        _ => return refusal,
+    };
+    app.metrics.request.limit_refusals.with_label_values(&[limit]).inc();
     refusal
 }
 

@@ -64,7 +64,7 @@ impl HttpService for Edge {
                 Box::pin(respond::panicked(app, session, &mut exchange)).await.0
             }
             (Err(_), None) => {
-                app.metrics.panic();
+                app.metrics.process.panics.inc();
                 RequestEnd::GONE
             }
         };

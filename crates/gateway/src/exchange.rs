@@ -155,7 +155,7 @@ impl HttpExchange {
         self.line.duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.line.interface = self.surface.interface().as_str();
         if self.panicked {
-            app.metrics.panic();
+            app.metrics.process.panics.inc();
         }
         if self.is_uncounted {
             let user = self.line.user.clone().unwrap_or_else(UserId::admin);
@@ -164,7 +164,7 @@ impl HttpExchange {
         }
         app.metrics.request(self.surface.interface().as_str(), self.route, status, took);
         if !app.access_log.line(self.line) && app.access_log.is_on() {
-            app.metrics.log_line_dropped();
+            app.metrics.process.log_dropped.inc();
         }
     }
 }

@@ -77,7 +77,8 @@ impl NodeSignatures<'_> {
     }
 
     pub(super) fn no_node(&self, reason: &'static str) -> Error {
-        self.app.metrics.auth_failure(Surface::NodeCallback.interface().as_str(), reason);
+        let interface = Surface::NodeCallback.interface().as_str();
+        self.app.metrics.request.auth_failures.with_label_values(&[interface, reason]).inc();
         auth::unauthorized(Surface::NodeCallback, reason).because(reason)
     }
 }

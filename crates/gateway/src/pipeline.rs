@@ -255,7 +255,8 @@ impl Pipeline {
         call.progress().slot = permit.take_slot();
         permit.mark_sent();
         // The overhead does not include the wait for the client's bytes.
-        app.metrics.overhead(exchange.started.elapsed().saturating_sub(received.waited));
+        let own = exchange.started.elapsed().saturating_sub(received.waited);
+        app.metrics.request.overhead.observe(own.as_secs_f64());
         *holder = proxy(&self.proxy, holder.take(), &call, shutdown).await;
         let mut outcome = Outcome::take(&call, record.prompt_tokens());
         allowance::settle(permit, &mut outcome);
@@ -376,7 +377,7 @@ impl Pipeline {
         proxy(&self.proxy, None, &call, shutdown).await;
         let response = guard.finish(&original.head);
         if call.has_panicked() {
-            app.metrics.panic();
+            app.metrics.process.panics.inc();
             return Err(respond::panic_error());
         }
         Ok(response)

@@ -115,7 +115,7 @@ pub(super) async fn panicked(
     session: &mut ServerSession,
     exchange: &mut HttpExchange,
 ) -> (RequestEnd, Bytes) {
-    app.metrics.panic();
+    app.metrics.process.panics.inc();
     let error = panic_error();
     if let Some(head) = session.response_written().filter(|head| !head.status.is_informational()) {
         exchange.refused(&error);

@@ -133,7 +133,7 @@ impl ShadowCopy {
             }
         }
         if call.has_panicked() {
-            self.app.metrics.panic();
+            self.app.metrics.process.panics.inc();
         }
         let outcome = Outcome::take(&call, self.record.prompt_tokens());
         let state = self.record.close_shadow(&self.app, outcome);

@@ -58,14 +58,14 @@ kinds! {
 /// Declares metrics: `/// HELP`, then `FIELD: KIND = "NAME" [LABELS] in BOUNDS;`. Names get the
 /// prefix `rerouter_`. A `GaugeVec` without labels is absent until it is first set.
 macro_rules! metrics {
-    ($(#[$about:meta])* pub(super) struct $name:ident {
+    ($(#[$about:meta])* $vis:vis struct $name:ident {
         $($(#[doc = $help:literal])+
         $field:ident: $kind:ident = $metric:literal [$($label:literal),*] $(in $bounds:ident)?;)+
     }) => {
         $(#[$about])*
         #[derive(Clone, Debug)]
-        pub(super) struct $name {
-            $(pub(super) $field: $kind,)+
+        $vis struct $name {
+            $($(#[doc = $help])+ $vis $field: $kind,)+
         }
 
         impl $name {
@@ -87,7 +87,7 @@ macro_rules! metrics {
 
 metrics! {
     /// Metrics of requests and connections.
-    pub(super) struct RequestMetrics {
+    pub struct RequestMetrics {
         /// Requests answered.
         requests: IntCounterVec = "requests_total" ["interface", "route", "code"];
         /// Time from the request head to the last byte of the answer.
@@ -116,7 +116,7 @@ metrics! {
 
 metrics! {
     /// Metrics of targets; series of targets that a reload removed are removed.
-    pub(super) struct TargetMetrics {
+    pub struct TargetMetrics {
         /// Time from the request to the first content event.
         first_token: HistogramVec = "time_to_first_token_seconds" ["provider", "model"] in DURATION;
         /// Time from the beginning of an attempt to the end of its answer, of whole good answers to
@@ -158,7 +158,7 @@ metrics! {
 
 metrics! {
     /// Metrics of captures and bodies.
-    pub(super) struct CaptureMetrics {
+    pub struct CaptureMetrics {
         /// Captures by outcome: `stored`, `deleted`, `dropped_full`, `dropped_store`,
         /// `dropped_disk_full`, `dropped_panic`.
         captures: IntCounterVec = "captures_total" ["outcome"];
@@ -177,7 +177,7 @@ metrics! {
 
 metrics! {
     /// Metrics of the process, its keys, nodes and documents.
-    pub(super) struct ProcessMetrics {
+    pub struct ProcessMetrics {
         /// Keys in memory.
         keys: IntGaugeVec = "keys" ["interface", "status"];
         /// Revoked `keys` and disabled `users` that the store has not written yet.
@@ -210,7 +210,7 @@ metrics! {
 
 metrics! {
     /// Metrics of gateways that share a store.
-    pub(super) struct ClusterMetrics {
+    pub struct ClusterMetrics {
         /// What is left of the lease; 0 once it is lost. Absent where the store is not shared.
         lease: GaugeVec = "lease_seconds" [];
         /// Time that a change waited for the other gateways.

@@ -230,7 +230,7 @@ impl Archive {
     fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let done = catch_unwind(AssertUnwindSafe(work));
         if let (Err(_), Some(metrics)) = (&done, &self.metrics) {
-            metrics.panic();
+            metrics.process.panics.inc();
         }
         done.ok()
     }
@@ -405,7 +405,7 @@ impl Archive {
         if reported.len() < DAMAGED_CAPTURES && reported.insert(id.clone()) {
             log::error!("capture {id} cannot be read: {why}");
             if let Some(metrics) = &self.metrics {
-                metrics.capture_unreadable();
+                metrics.capture.blocks_damaged.inc();
             }
         }
     }

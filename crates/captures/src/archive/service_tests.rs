@@ -211,7 +211,7 @@ async fn a_panic_costs_the_capture_that_it_comes_with_and_is_counted() {
         archive.settings.faults.panic_at(place, 1, "a mistake");
         archive.append(Arc::new(all[3..].to_vec())).await.unwrap_err();
     }
-    assert_eq!((ids(&archive).await.len(), metrics.panics_so_far()), (2, 3));
+    assert_eq!((ids(&archive).await.len(), metrics.process.panics.get()), (2, 3));
     archive.append(Arc::new(all[3..].to_vec())).await.unwrap();
     assert_eq!(archive.get(&all[3].head.id).await.unwrap().as_ref(), Some(&all[3]));
 }

@@ -140,7 +140,7 @@ impl Archive {
     fn count_upload(&self, outcome: &str) {
         self.shared.objects_fail.store(outcome == "failed", Ordering::Release);
         if let Some(metrics) = &self.metrics {
-            metrics.capture_upload(outcome);
+            metrics.capture.uploads.with_label_values(&[outcome]).inc();
         }
     }
 
@@ -149,7 +149,8 @@ impl Archive {
     fn tell_lag(&self, newest_us: i64) {
         if let Some(metrics) = &self.metrics {
             let us = self.settings.clock.now().as_microsecond().saturating_sub(newest_us);
-            metrics.capture_upload_lag(Duration::from_micros(u64::try_from(us).unwrap_or(0)));
+            let lag = Duration::from_micros(u64::try_from(us).unwrap_or(0));
+            metrics.capture.upload_lag.set(lag.as_secs_f64());
         }
     }
 

@@ -190,7 +190,7 @@ impl CaptureQueue {
             sent
         });
         if !taken {
-            self.queued.metrics.captures("dropped_full", 1);
+            self.queued.metrics.capture.captures.with_label_values(&["dropped_full"]).inc();
         }
         let records = self.sender.max_capacity() - self.sender.capacity();
         if reserved
@@ -280,7 +280,7 @@ impl CaptureWriter {
     }
 
     fn panicked(&self, what: &str) {
-        self.queued.metrics.panic();
+        self.queued.metrics.process.panics.inc();
         log::error!("panic in {what}: what it was at is lost, capturing goes on");
     }
 
@@ -369,7 +369,8 @@ impl CaptureWriter {
 
     fn count(&mut self, outcome: &str, count: u64) {
         if count > 0 {
-            self.queued.metrics.captures(outcome, count);
+            let captures = &self.queued.metrics.capture.captures;
+            captures.with_label_values(&[outcome]).inc_by(count);
         }
         self.counted += count;
     }

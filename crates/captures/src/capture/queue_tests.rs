@@ -245,6 +245,6 @@ async fn a_panic_that_nobody_foresaw_ends_a_round_and_not_the_writer() {
         assert!(room.queue.offer(capture));
         room.queue.flush().await;
     }
-    assert_eq!((room.metrics.panics_so_far(), room.kept(), room.counts()), (2, 3, [3, 0, 0]));
+    assert_eq!((room.metrics.process.panics.get(), room.kept(), room.counts()), (2, 3, [3, 0, 0]));
     assert!(room.is_empty());
 }

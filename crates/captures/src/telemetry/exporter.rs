@@ -124,7 +124,7 @@ impl Exporter {
                 }
                 Err(ExportError::Later(why, _) | ExportError::Never(why)) => why,
             };
-            self.metrics.spans("dropped_unsent", spans);
+            self.count_spans("dropped_unsent", spans);
             self.lost.tell(|batches| {
                 log::warn!("{batches} batch(es) of spans were dropped: the collector: {why}");
             });
@@ -132,11 +132,15 @@ impl Exporter {
         }
     }
 
+    fn count_spans(&self, outcome: &str, spans: u64) {
+        self.metrics.request.spans.with_label_values(&[outcome]).inc_by(spans);
+    }
+
     fn count(&self, spans: u64, refused: u64) {
         let refused = refused.min(spans);
-        self.metrics.spans("sent", spans - refused);
+        self.count_spans("sent", spans - refused);
         if refused > 0 {
-            self.metrics.spans("dropped_unsent", refused);
+            self.count_spans("dropped_unsent", refused);
             self.lost.tell(|_| log::warn!("the collector refused {refused} of {spans} spans"));
         }
     }

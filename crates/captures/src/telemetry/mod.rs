@@ -70,7 +70,8 @@ impl Telemetry {
         let Some(queue) = &self.0 else { return };
         let spans = call.spans();
         if queue.sender.try_send(TraceMessage::Call(Box::new(call))).is_err() {
-            queue.metrics.spans("dropped_full", spans);
+            let dropped = &queue.metrics.request.spans;
+            dropped.with_label_values(&["dropped_full"]).inc_by(spans);
         }
     }
 

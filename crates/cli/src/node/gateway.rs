@@ -65,7 +65,8 @@ impl GatewayClient {
     }
 
     /// Sends a callback. A 401 may be due to our clock, or to a gateway that started in this second
-    /// and does not know what was signed in it. Retries once, a second later, by the gateway's clock.
+    /// and does not know what was signed in it. Retries once, a second later, by the gateway's
+    /// clock.
     pub(super) fn call(&mut self, name: &str, body: &impl Serialize) -> Reply {
         let body = match serde_json::to_string(body) {
             Ok(body) => body,

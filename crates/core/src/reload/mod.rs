@@ -222,7 +222,7 @@ pub async fn apply(
 fn swap(app: &App, routing: Routing) {
     let gone = removed_names(&app.live().routing, &routing);
     app.replace(routing);
-    app.metrics.names_gone(gone.len());
+    app.metrics.process.names_gone.inc_by(gone.len() as u64);
     gone.iter().take(DOCUMENT_PROBLEMS).for_each(|warning| log::warn!("{warning}"));
 }
 

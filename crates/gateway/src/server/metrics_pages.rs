@@ -13,6 +13,7 @@ use pingora::server::ShutdownWatch;
 
 use rerouter_base::error::Error;
 use rerouter_base::interface::Interface;
+use rerouter_base::metrics::gauge;
 use rerouter_base::money::dollars;
 use rerouter_core::app::App;
 use rerouter_records::node::NodeState;
@@ -29,20 +30,22 @@ impl MetricsPages {
     }
 
     fn metrics(&self) -> String {
-        let now = self.app.clock.now();
+        let (auth, now) = (&self.app.auth, self.app.clock.now());
+        let metrics = &self.app.metrics.process;
         for interface in Interface::ALL {
             for state in KeyState::ALL {
-                self.app.metrics.keys(
-                    interface.as_str(),
-                    state.as_str(),
-                    self.app.auth.count_keys(interface, state, now),
-                );
+                let count = gauge(auth.count_keys(interface, state, now));
+                metrics.keys.with_label_values(&[interface.as_str(), state.as_str()]).set(count);
             }
         }
-        self.app.metrics.unsaved_endings("keys", self.app.auth.unsaved_revocations());
-        self.app.metrics.unsaved_endings("users", self.app.auth.unsaved_disablings());
+        for (kind, count) in
+            [("keys", auth.unsaved_revocations()), ("users", auth.unsaved_disablings())]
+        {
+            metrics.unsaved_endings.with_label_values(&[kind]).set(gauge(count));
+        }
         for state in NodeState::ALL {
-            self.app.metrics.nodes(state.as_str(), self.app.nodes.count(state, now));
+            let count = gauge(self.app.nodes.count(state, now));
+            metrics.nodes.with_label_values(&[state.as_str()]).set(count);
         }
         // Computed at each request, because an open breaker becomes half-open by time alone.
         let live = self.app.live();
@@ -54,12 +57,14 @@ impl MetricsPages {
                 Some(told) if target.is_on_nodes() => told.breaker,
                 _ => target.state().show(&target.provider, now).breaker,
             };
-            let open = breaker != BreakerState::Closed;
-            self.app.metrics.breaker_open(&target.provider.name, &target.model, open);
+            let open = i64::from(breaker != BreakerState::Closed);
+            let labels = [&*target.provider.name, &*target.model];
+            self.app.metrics.target.breaker_open.with_label_values(&labels).set(open);
         }
         let (held, lost) = self.app.limits.held_and_lost(now);
-        self.app.metrics.budgets(dollars(held), dollars(lost));
-        self.app.metrics.usage_waiting(self.app.limits.usage_waiting());
+        metrics.budget_held.set(dollars(held));
+        metrics.budget_lost.set(dollars(lost));
+        metrics.usage_waiting.set(gauge(self.app.limits.usage_waiting()));
         self.app.metrics.body_memory(self.app.body_memory.held());
         if let Some(left) = self.app.authority.left() {
             self.app.metrics.lease(left, self.app.clock.machine_ahead().unwrap_or(0));

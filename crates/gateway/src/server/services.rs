@@ -125,7 +125,7 @@ async fn until(mut shutdown: ShutdownWatch, work: impl Future<Output = ()>) {
 async fn catch<T>(app: &App, work: impl Future<Output = T>) -> Option<T> {
     let done = AssertUnwindSafe(work).catch_unwind().await;
     if done.is_err() {
-        app.metrics.panic();
+        app.metrics.process.panics.inc();
     }
     done.ok()
 }

@@ -84,7 +84,8 @@ impl TlsIdentity {
     fn tell(&self, pair: &CertifiedKey) {
         if let Some(end) = pair.cert.first().and_then(|leaf| rerouter_core::config::expiry_of(leaf))
         {
-            self.metrics.certificate_ends(&self.listener.to_string(), end);
+            let ends = &self.metrics.process.certificates;
+            ends.with_label_values(&[&self.listener.to_string()]).set(end.as_second());
         }
     }
 

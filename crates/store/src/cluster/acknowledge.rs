@@ -184,7 +184,7 @@ impl Acknowledger {
     /// be deleted.
     fn answer(&self, one: Waiting, end: BarrierEnd) -> Vec<String> {
         let took = since_boot().saturating_sub(one.barrier.began);
-        self.shared.metrics.change_acknowledged(took);
+        self.shared.metrics.cluster.acknowledged.observe(took.as_secs_f64());
         if !end.unconfirmed.is_empty() {
             log::error!(
                 "change {} is not confirmed by {}, which answer without a lease",
@@ -215,7 +215,11 @@ impl Acknowledger {
         let now = since_boot();
         let applied = *self.shared.applied.borrow();
         let furthest = others.iter().map(|other| applied.saturating_sub(other.applied)).max();
-        self.shared.metrics.gateway_lag(furthest.unwrap_or(0));
+        self.shared
+            .metrics
+            .cluster
+            .lag
+            .set(i64::try_from(furthest.unwrap_or(0)).unwrap_or(i64::MAX));
         let own = &self.shared.identity;
         let before = &self.shared.predecessor;
         let dead = self.reaper.look(now, self.shared.timing, (own, before), others);
