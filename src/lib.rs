@@ -191,11 +191,11 @@
 //!   of it), `routing/condition/signals.rs` (its name and value); if it is expensive also
 //!   `routing/complete.rs` and `routing/condition/check.rs`; a text that patterns may search:
 //!   `routing/condition/content.rs` and `Prompt::text`
-//! - a metric: `metrics/families.rs` (registration), `metrics.rs` (method), a row of
-//!   `docs/reference/metrics.md`, and the place that counts; labels of targets or rules also
-//!   `retain_targets` or `retain_rules` there, so that a reload removes their series; a gauge that
-//!   is read on a scrape: `server/metrics_pages.rs`; a panel in `conf/grafana/`, and where somebody
-//!   has to act an alert in `conf/prometheus/rules.yml`
+//! - a metric: a row of `metrics/families.rs`, from which `docs/reference/metrics.md` is made, and
+//!   the place that counts; labels of targets or rules also `retain_targets` or `retain_rules` of
+//!   `metrics.rs`, so that a reload removes their series; a gauge that is read on a scrape:
+//!   `server/metrics_pages.rs`; a panel in `conf/grafana/`, and where somebody has to act an alert
+//!   in `conf/prometheus/rules.yml`
 //! - an attribute of spans: `telemetry/otlp.rs`, a row of `docs/operate/traces.md`
 //! - a field of the access log: `log/access_line.rs`, with its row of the reference; for people
 //!   also `log/text.rs`
