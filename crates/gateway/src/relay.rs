@@ -174,7 +174,9 @@ impl Relay {
         {
             forward = self.commit();
         }
-        self.tally.finish();
+        if self.stream {
+            self.tally.finish();
+        }
         let cut =
             self.stream && self.ok() && self.tally().error().is_none() && !self.tally().finished();
         if self.committed && rules.mode == Mode::Relay {

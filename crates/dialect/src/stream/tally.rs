@@ -26,7 +26,8 @@ pub enum StreamVerdict {
 #[derive(Debug)]
 pub struct StreamTally {
     splitter: Splitter,
-    reader: Box<dyn ReadEvents>,
+    /// Made for the first event: most answers are documents.
+    reader: Option<Box<dyn ReadEvents>>,
     counts: StreamCounts,
 }
 
@@ -199,18 +200,24 @@ impl StreamTally {
 
     fn with(dialect: Dialect, splitter: Splitter) -> Self {
         let counts = StreamCounts { dialect, ..StreamCounts::default() };
-        StreamTally { splitter, reader: (dialect.row().reader)(), counts }
+        StreamTally { splitter, reader: None, counts }
+    }
+
+    fn parts(&mut self) -> (&mut Splitter, &mut dyn ReadEvents, &mut StreamCounts) {
+        let StreamTally { splitter, reader, counts } = self;
+        let reader = reader.get_or_insert_with(counts.dialect.row().reader);
+        (splitter, &mut **reader, counts)
     }
 
     pub fn feed(&mut self, chunk: &[u8]) {
-        let StreamTally { splitter, reader, counts } = self;
-        splitter.feed(chunk, |event| counts.take(event, &mut **reader));
+        let (splitter, reader, counts) = self.parts();
+        splitter.feed(chunk, |event| counts.take(event, reader));
     }
 
     /// Takes the next bytes of the stream, and passes what they say to `each`.
     pub(crate) fn read(&mut self, chunk: &[u8], each: Each<'_>) {
-        let StreamTally { splitter, reader, counts } = self;
-        splitter.feed(chunk, |event| counts.take_read(event, &mut **reader, each));
+        let (splitter, reader, counts) = self.parts();
+        splitter.feed(chunk, |event| counts.take_read(event, reader, each));
     }
 
     /// Ends the stream. A last event without its blank line counts too, as clients read it.
@@ -220,14 +227,14 @@ impl StreamTally {
 
     /// Ends the stream, and passes what the rest says to `each`.
     pub(crate) fn finish_read(&mut self, each: Each<'_>) {
-        let StreamTally { splitter, reader, counts } = self;
-        splitter.finish(|event| counts.take_read(event, &mut **reader, each));
+        let (splitter, reader, counts) = self.parts();
+        splitter.finish(|event| counts.take_read(event, reader, each));
         reader.end(each);
     }
 
     /// Bytes in memory: incomplete events, and what the reader needs later.
     pub(crate) fn held(&self) -> usize {
-        self.splitter.held() + self.reader.held()
+        self.splitter.held() + self.reader.as_ref().map_or(0, |reader| reader.held())
     }
 
     pub fn verdict(&self) -> StreamVerdict {
