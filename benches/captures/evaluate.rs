@@ -211,7 +211,7 @@ fn capture(
         (draw >> 8 & 0xfff, Some(draw >> 20 & 0x7ff), draw >> 32 & 3 == 0);
     (request.messages, request.tools) = (1 + (draw >> 34 & 7), draw >> 37 & 3);
     inputs.principal.user = Some(UserId::admin().into());
-    assert!(inputs.complete(then, |_| Some(word.to_owned())));
+    assert!(inputs.complete(then, &[], |_| Some(word.to_owned())));
     let decision = decide(then, &inputs).expect("a decision");
     made.head.usage = Some(Usage {
         prompt_tokens: inputs.request.prompt_tokens,
@@ -231,7 +231,7 @@ fn changes(made: &Capture, candidate: &Routing) -> bool {
         return false;
     };
     let mut inputs = inputs.clone();
-    inputs.complete(candidate, |_| question(made));
+    inputs.complete(candidate, &[], |_| question(made));
     let after = decide(candidate, &inputs).expect("a decision");
     (&after.provider, &after.model) != (&decision.provider, &decision.model)
 }

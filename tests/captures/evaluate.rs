@@ -65,13 +65,17 @@ struct Scene {
 }
 
 async fn scene() -> Scene {
+    scene_with(|setup| setup).await
+}
+
+async fn scene_with(settings: impl FnOnce(Setup) -> Setup) -> Scene {
     let providers = [
         Provider::always(scripted::completion("well")).await,
         Provider::always(scripted::completion("other")).await,
         Provider::always(scripted::failure(500, "broken")).await,
     ];
     let text = document(&providers[0].url(), &providers[1].url(), &providers[2].url());
-    let gateway = Setup::new(&text).env("ANY_API_KEY", "k").start().await;
+    let gateway = settings(Setup::new(&text).env("ANY_API_KEY", "k")).start().await;
     let key = gateway.create_key().await;
     let given = by_name(&text);
     Scene { gateway, key, text, given, _providers: providers }
@@ -846,4 +850,60 @@ async fn a_gate_goes_by_the_gateway_s_own_traffic_and_names_captures_to_admins_o
         );
         assert_eq!(report["by_change"][0]["examples"].as_array().unwrap().len(), named, "{report}");
     }
+}
+
+#[tokio::test]
+async fn an_evaluation_reads_headers_that_are_signals_since() {
+    let mut scene = scene_with(|setup| setup.routing("signal_headers: [x-tier]")).await;
+    for team in ["red", "red", "blue"] {
+        let bearer = format!("Bearer {}", scene.key.secret);
+        let headers = [("authorization", bearer.as_str()), ("x-team", team)];
+        let body = chat_body("sticky", false);
+        let path = "/v1/chat/completions";
+        let answer = scene.gateway.send("POST", path, &headers, Some(body.as_bytes())).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let path = scene.gateway.dir().join("rerouter.yaml");
+    let server = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, server.replace("[x-tier]", "[x-tier, x-team]")).unwrap();
+    scene.gateway.restart().await;
+    let red = "rules: [ { name: red, when: \"headers['x-team'] == 'red'\", \
+               targets: [ { target: bad/m } ] }, { name: only, strategy: sticky";
+    let moved = scene.given.replace("rules: [ { name: only, strategy: sticky", red);
+    let report = scene.report(&json!({ "document": moved })).await;
+    assert_eq!((&report["changed"], &report["inexact"]), (&json!(2), &json!(0)), "{report}");
+    let one = &scene.captures().await[2]["id"];
+    let path = format!("/v1/router/replay/{}/reroute", one.as_str().unwrap());
+    assert_eq!(scene.put("", &moved).await.status, 200);
+    let dry = json!({ "dry_run": true });
+    let admin = &scene.gateway.admin_key;
+    let decided = scene.gateway.manage("POST", &path, admin, Some(&dry)).await.json();
+    assert_eq!(decided["decision"]["rule"], "red", "{decided}");
+}
+
+#[tokio::test]
+async fn a_gate_needs_captures_that_have_what_the_document_reads() {
+    let scene = scene_with(|setup| setup.server("capture: { bodies: false }")).await;
+    scene.traffic(1).await;
+    let moved = scene.given.replace("code: [refactor]", "code: [refactor], more: [word]");
+    let moved = moved.replace(
+        "- { name: code, when",
+        "- { name: more, when: \"'more' in keywords\", targets: [ { target: other/b } ] }\n      - \
+         { name: code, when",
+    );
+    let report = scene.report(&json!({ "document": moved })).await;
+    assert_eq!(report["inexact"], report["evaluated"], "{report}");
+    envelope::management(&scene.put("?max_changed=0.5", &moved).await, 409, "no_captures");
+    let allowed = scene.put("?max_changed=0.5&allow_empty=true", &moved).await;
+    assert_eq!(allowed.status, 200, "{}", allowed.text());
+}
+
+#[tokio::test]
+async fn a_gate_lets_a_document_pass_that_routes_again_what_the_live_one_does_not() {
+    let scene = scene().await;
+    scene.ask("auto", "Short.").await;
+    let broken = scene.given.replace("aliases: {", "aliases: { other: weighted } #");
+    assert_eq!(scene.put("", &broken).await.status, 200);
+    let repaired = scene.put("?max_changed=2%", &scene.given).await;
+    assert_eq!(repaired.status, 200, "{}", repaired.text());
 }

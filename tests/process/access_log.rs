@@ -107,6 +107,25 @@ async fn the_line_of_a_client_that_left_counts_what_it_got() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_amid_its_body_got_no_status() {
+    let gateway = Setup::new(&in_order(&[("p", "http://127.0.0.1:9")], "")).start().await;
+    let bearer = format!("Bearer {}", gateway.create_key().await.secret);
+    let (headers, body) = ([("authorization", bearer.as_str())], chat_body("auto", false));
+    let mut connection = gateway.connect().await;
+    let sent =
+        request("POST", "/v1/chat/completions", &gateway.host(), &headers, Some(body.as_bytes()));
+    connection.send(&sent[..sent.len() - 10]).await;
+    connection.abandon();
+    until("its line", async || {
+        let log = gateway.log();
+        let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let told = lines.find(|line| line["status"] == 499)?;
+        (told["error"] == "invalid_request" && told["bytes_out"] == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_is_not_known_is_not_in_the_line() {
     let a = Provider::always(scripted::json_answer(200, &json!({"choices": []}))).await;
     let gateway =

@@ -27,6 +27,24 @@ fn spell(time: Duration) -> String {
     format!("{}ms", real(time).as_millis())
 }
 
+/// A request that a provider has had for long may have been billed.
+#[tokio::test]
+async fn a_provider_that_closes_a_reused_connection_late_is_not_asked_again() {
+    let provider = Provider::start(|_, number| match number {
+        0 => scripted::completion("well"),
+        1 => vec![Step::Later(Duration::from_millis(1_100), Vec::new()), Step::Cut],
+        _ => scripted::completion("again"),
+    })
+    .await;
+    let gateway = Setup::new(&in_order(&[("a", &provider.url())], "")).start().await;
+    let key = gateway.create_key().await;
+    let ask = async || gateway.chat(&key, chat_body("auto", false).as_bytes()).await;
+    assert_eq!(ask().await.status, 200);
+    let answer = ask().await;
+    assert_eq!((answer.status, provider.count()), (502, 2), "{}", answer.text());
+    assert_eq!(ask().await.status, 200);
+}
+
 /// Two providers in order behind a gateway; the second speaks of `b` and has usage of its own.
 struct Bench {
     gateway: Gateway,

@@ -218,7 +218,7 @@ async fn broken_off(endpoint: Endpoint, protocol: &'static str, last: Option<Str
 async fn a_stream_that_breaks_off_ends_with_the_client_s_error_event() {
     for (endpoint, protocol, last, good_end) in [
         (CHAT, "anthropic", "data: {\"error\"", "[DONE]"),
-        (Endpoint::Responses, "anthropic", "event: error", "response.completed"),
+        (Endpoint::Responses, "anthropic", "event: response.failed", "response.completed"),
         (Endpoint::Messages, "openai", "event: error", "message_stop"),
     ] {
         let overloaded = match protocol {

@@ -371,7 +371,7 @@ pub fn gather(
         seed: app.random.next_u64(),
         health: app.standing(&live.routing, Some(&request.model), at),
     };
-    inputs.complete(&live.routing, |part| Some(prompt.text(part)));
+    inputs.complete(&live.routing, &[], |part| Some(prompt.text(part)));
     inputs.complete_translation(&live.routing, || prompt.untranslatable());
     inputs
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::Dialect;
 use super::neutral::answer::AnswerContext;
+use super::request_translation::{read_request, write_request};
 use super::translate_answer::{StreamTranslator, translate_answer};
 use Dialect::{Chat, Gemini, Messages, Responses};
 
@@ -283,6 +284,64 @@ fn calls_of_tools_in_namespaces_have_both_names_again() {
     let out = String::from_utf8(out).unwrap();
     // The item as it begins, at the end of its arguments, as it ends, and in the whole response.
     assert_eq!(out.matches("\"name\":\"spawn\",\"namespace\":\"agents\"").count(), 4, "{out}");
+}
+
+#[test]
+fn calls_of_tools_with_long_names_have_their_whole_names_again() {
+    let long = "n".repeat(70);
+    let body = json!({ "model": "m", "max_tokens": 9, "tool_choice": { "type": "tool", "name": long },
+        "tools": [{ "name": long, "input_schema": { "type": "object" } }],
+        "messages": [
+            { "role": "user", "content": "hi" },
+            { "role": "assistant", "content": [
+                { "type": "tool_use", "id": "c", "name": long, "input": {} }] },
+            { "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "c" }] },
+        ] });
+    let request = read_request(Messages, body.to_string().as_bytes()).unwrap();
+    let sent = write_request(&request, Chat).unwrap();
+    let sent = String::from_utf8(sent.body.to_vec()).unwrap();
+    assert_eq!(sent.matches(&"n".repeat(64)).count(), 3, "{sent}");
+    assert!(!sent.contains(&"n".repeat(65)), "{sent}");
+    let tool = &request.tools[0];
+    let namespaced = vec![(tool.name.clone(), tool.namespaced.clone().unwrap())];
+    let context = AnswerContext { namespaced, ..context() };
+    let call = json!({ "index": 0, "id": "d", "type": "function",
+        "function": { "name": tool.name, "arguments": "{}" } });
+    let choice = json!({ "index": 0, "finish_reason": "tool_calls",
+        "message": { "role": "assistant", "tool_calls": [call] } });
+    let answer = json!({ "choices": [choice] }).to_string();
+    let made = translate_answer(Chat, Messages, answer.as_bytes(), &context).unwrap();
+    let message: Value = serde_json::from_slice(&made.body).unwrap();
+    assert_eq!(message["content"][0]["name"], *long);
+    let event = format!("data: {}\n\ndata: [DONE]\n\n", answer.replace("\"message\"", "\"delta\""));
+    let (mut translator, mut out) = (StreamTranslator::new(Chat, Messages, context), vec![]);
+    translator.feed(event.as_bytes(), &mut out);
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.contains(&format!("\"name\":\"{long}\"")), "{out}");
+}
+
+/// Errors in documents of success have many forms.
+#[test]
+fn a_document_that_is_no_answer_is_unreadable() {
+    for body in [
+        json!({}),
+        json!({ "detail": "Not authenticated" }),
+        json!({ "choices": null, "base_resp": { "status_code": 1002, "status_msg": "busy" } }),
+        json!({ "code": 500, "message": "no Route matched", "error": null }),
+    ] {
+        for (from, to) in
+            [(Chat, Messages), (Messages, Chat), (Responses, Chat), (Gemini, Messages)]
+        {
+            let made = translate_answer(from, to, body.to_string().as_bytes(), &context());
+            assert!(made.is_err(), "{from:?} {body}");
+        }
+    }
+    let body = json!({ "error": { "message": "bad", "code": 429 } }).to_string();
+    for from in [Chat, Messages, Responses, Gemini] {
+        let to = if from == Chat { Messages } else { Chat };
+        let failure = translate_answer(from, to, body.as_bytes(), &context()).unwrap_err();
+        assert_eq!((failure.status, failure.message.as_str()), (429, "bad"), "{from:?}");
+    }
 }
 
 #[test]

@@ -93,7 +93,8 @@ fn write_as(
     Ok(Translated { body, dropped, header })
 }
 
-/// Whether there is earlier thinking, all of it sealed by the target's dialect.
+/// Whether there is earlier thinking that the target gets: all of it sealed by its dialect, or as
+/// text.
 fn keeps_thinking(request: &Request, target: Dialect) -> bool {
     let parts = request.turns.iter().flat_map(|turn| &turn.content);
     let mut thinking = parts.filter_map(|part| match part {
@@ -102,6 +103,7 @@ fn keeps_thinking(request: &Request, target: Dialect) -> bool {
     });
     let is_own = |seal: Option<&super::neutral::seal::Seal>| {
         seal.is_some_and(|seal| seal.dialect == target.name())
+            || (target == Dialect::Chat && request.target.reasoning_content)
     };
     thinking.next().is_some_and(is_own) && thinking.all(is_own)
 }

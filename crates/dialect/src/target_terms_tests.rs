@@ -225,6 +225,40 @@ fn a_budget_of_thinking_needs_the_thinking_before_tool_results() {
     assert_eq!(body["thinking"]["type"], "adaptive", "{body}");
 }
 
+/// DeepSeek and Moonshot refuse calls of tools without it.
+#[test]
+fn thinking_is_sent_back_as_text_where_the_provider_wants_it() {
+    let messages = json!({ "messages": [
+        { "role": "user", "content": "hi" },
+        { "role": "assistant", "content": [
+            { "type": "thinking", "thinking": "Hm.", "signature": "rerouter.none" },
+            { "type": "tool_use", "id": "c", "name": "f", "input": {} }] },
+        { "role": "user", "content": [
+            { "type": "tool_result", "tool_use_id": "c", "content": "4" }] },
+    ] });
+    let responses = json!({ "input": [
+        { "role": "user", "content": "hi" },
+        { "type": "reasoning", "id": "r", "summary": [{ "type": "summary_text", "text": "Hm." }],
+            "encrypted_content": "rerouter.none" },
+        { "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}" },
+        { "type": "function_call_output", "call_id": "c", "output": "4" },
+    ] });
+    for (source, mut body) in [(Dialect::Messages, messages), (Dialect::Responses, responses)] {
+        body["model"] = "m".into();
+        let mut request = read_request(source, body.to_string().as_bytes()).unwrap();
+        for wanted in [true, false] {
+            request.target.reasoning_content = wanted;
+            let made = write_request(&request, Dialect::Chat).unwrap();
+            let sent: Value = serde_json::from_slice(&made.body).unwrap();
+            let message = &sent["messages"][1];
+            assert_eq!(message["tool_calls"][0]["id"], "c", "{sent}");
+            let thought = wanted.then(|| json!("Hm.")).unwrap_or_default();
+            assert_eq!(message["reasoning_content"], thought, "{sent}");
+            assert_eq!(made.dropped.is_empty(), wanted, "{:?}", made.dropped);
+        }
+    }
+}
+
 #[test]
 fn an_object_of_arguments_has_properties_for_openai() {
     for target in [Dialect::Chat, Dialect::Responses] {

@@ -2,6 +2,8 @@
 //! of the attempt, and how it failed. Whether another attempt follows is decided in
 //! [`InferenceCall::attempt_failed`].
 
+use std::time::Duration;
+
 use log::warn;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
@@ -41,12 +43,17 @@ fn unconnected(call: &InferenceCall, why: &'static str, failure: AttemptFailure)
     error
 }
 
-/// Notes how the attempt failed and tells Pingora whether to make another.
+/// A reused connection that breaks within this time was closed before the request came to the
+/// provider. Later the provider may have worked on the request.
+const STALE: Duration = Duration::from_secs(1);
+
+/// Notes how the attempt failed and tells Pingora whether to make another. `replaceable`: the
+/// connection was reused, or the provider has another address.
 pub(super) fn failed(
     call: Option<&InferenceCall>,
     mut error: Box<Error>,
     known: Option<AttemptFailure>,
-    reused: bool,
+    replaceable: bool,
 ) -> Box<Error> {
     let Some(call) = call else { return error };
     if call.progress().relay.has_said_all() {
@@ -55,8 +62,10 @@ pub(super) fn failed(
         return error;
     }
     let failure = known.unwrap_or_else(|| classify(call, &error));
-    let stale = reused && failure == AttemptFailure::Cut;
-    let again = call.attempt_failed(failure, stale);
+    let is_early = || call.progress().started.is_some_and(|began| began.elapsed() < STALE);
+    let replaced = replaceable
+        && (failure == AttemptFailure::Connect || (failure == AttemptFailure::Cut && is_early()));
+    let again = call.attempt_failed(failure, replaced);
     if failure != AttemptFailure::ClientGone {
         // Pingora blames the client's side for our deadlines, though the provider is at fault.
         error.as_up();

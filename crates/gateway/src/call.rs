@@ -71,15 +71,15 @@ pub(super) struct CallProgress {
     pub(super) took: Duration,
     /// Attempts that never reached their target, because its permit was refused.
     barred: usize,
-    started: Option<Instant>,
+    pub(super) started: Option<Instant>,
     in_flight: Option<AttemptGuard>,
     /// The cooldowns of a replay or a shadow, kept apart from live traffic.
     apart: Option<Arc<IsolatedCooldowns>>,
     deadline: Option<Instant>,
     /// The current attempt is connected: the provider may have the request.
     pub(super) connected: bool,
-    /// A dead connection of the pool was replaced once for this target.
-    stale_replaced: bool,
+    /// A dead connection of the pool, or a dead address, was replaced once for this target.
+    replaced: bool,
     pub(super) failure: Option<AttemptFailure>,
     pub(super) relay: Relay,
     /// The request in the neutral form, if a target may need that.
@@ -455,10 +455,10 @@ impl InferenceCall {
 
     /// Notes that the attempt failed. Returns whether another attempt follows: at the next target,
     /// at the same target with another key, or on a new connection.
-    pub(super) fn attempt_failed(&self, failure: AttemptFailure, stale_connection: bool) -> bool {
+    pub(super) fn attempt_failed(&self, failure: AttemptFailure, replaceable: bool) -> bool {
         let mut progress = self.progress();
-        if stale_connection && !progress.stale_replaced && progress.relay.status.is_none() {
-            progress.stale_replaced = true;
+        if replaceable && !progress.replaced && progress.relay.status.is_none() {
+            progress.replaced = true;
             return true;
         }
         // If an attempt failed before the client left, no provider works for the client any more.
@@ -478,7 +478,7 @@ impl InferenceCall {
                     .within_budget(|budget, percent| budget.take(percent, self.app.clock.now())));
         if again {
             progress.index += usize::from(!another);
-            progress.stale_replaced = false;
+            progress.replaced = false;
             progress.started = None;
         } else {
             progress.failure = Some(failure);

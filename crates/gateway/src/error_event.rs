@@ -40,7 +40,12 @@ mod tests {
                 Endpoint::Responses,
                 "event: error\ndata: {\"type\":\"error\",\"code\":\"provider_error\",\
                 \"message\":\"The provider's stream broke off.\",\
-                \"param\":null,\"sequence_number\":7}\n\n",
+                \"param\":null,\"sequence_number\":7}\n\n\
+                event: response.failed\ndata: {\"type\":\"response.failed\",\
+                \"sequence_number\":8,\"response\":{\"id\":\"req_1\",\"object\":\"response\",\
+                \"status\":\"failed\",\"error\":{\"code\":\"provider_error\",\
+                \"message\":\"The provider's stream broke off.\"},\
+                \"incomplete_details\":null,\"output\":[]}}\n\n",
             ),
             (
                 Endpoint::Messages,
@@ -50,10 +55,10 @@ mod tests {
         ] {
             let event = rendered(endpoint, "req_1", 7);
             assert_eq!(event, expected);
-            assert!(
-                matches!(classify(endpoint, event.as_bytes()), EventKind::Error(_)),
-                "{endpoint:?}"
-            );
+            for event in event.split_inclusive("\n\n") {
+                let kind = classify(endpoint, event.as_bytes());
+                assert!(matches!(kind, EventKind::Error(_)), "{endpoint:?}");
+            }
         }
     }
 }

@@ -190,11 +190,12 @@ impl ProxyHttp for ProxyHooks {
     fn fail_to_connect(
         &self,
         _: &mut Session,
-        _: &HttpPeer,
+        peer: &HttpPeer,
         ctx: &mut HookContext,
         error: Box<Error>,
     ) -> Box<Error> {
-        attempt::failed(ctx.call.as_deref(), error, Some(AttemptFailure::Connect), false)
+        let another = self.peers.has_another_address(peer);
+        attempt::failed(ctx.call.as_deref(), error, Some(AttemptFailure::Connect), another)
     }
 
     fn error_while_proxy(

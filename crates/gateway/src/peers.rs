@@ -7,7 +7,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use pingora::protocols::tls::CaType;
 use pingora::protocols::{ALPN, TcpKeepalive};
-use pingora::upstreams::peer::HttpPeer;
+use pingora::upstreams::peer::{HttpPeer, Peer};
 use pingora::utils::tls::{WrappedX509, parse_x509};
 
 use super::resolver::{ResolveError, Resolver};
@@ -76,6 +76,12 @@ impl Peers {
             peer.group_key = authorities.mark();
         }
         Ok(peer)
+    }
+
+    /// Notes that a peer could not be connected to. Returns whether its name has another address.
+    pub(super) fn has_another_address(&self, peer: &HttpPeer) -> bool {
+        let address = peer.address().as_inet();
+        address.is_some_and(|address| self.resolver.cannot_connect(&peer.sni, *address))
     }
 
     fn pingora_form(&self, authorities: &Authorities) -> Arc<CaType> {

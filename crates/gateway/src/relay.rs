@@ -14,7 +14,7 @@ use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault}
 use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use rerouter_base::body_memory::{BodyClass, BodyMemory, Held};
 use rerouter_dialect::neutral::answer_builder::COLLECT_BYTES;
-use rerouter_dialect::stream::{StreamTally, StreamVerdict, error_in};
+use rerouter_dialect::stream::{StreamTally, StreamVerdict, error_in, is_whole};
 use rerouter_dialect::wire::sse::ends_event;
 
 /// Most bytes of an answer that are held until its first content event.
@@ -193,8 +193,14 @@ impl Relay {
         if rules.has_next && self.in_band_error() {
             return RelayVerdict::Abandon(fault(IN_BAND, true));
         }
-        if let Some(status) = self.document_error().filter(|_| rules.has_next) {
-            return self.keep_error(status);
+        if rules.has_next && self.is_document() && self.held_bytes <= HOLD_BYTES {
+            let body = self.held_body();
+            if let Some(error) = error_in(&body) {
+                return self.keep_error(error.status);
+            }
+            if !is_whole(&body) {
+                return RelayVerdict::Abandon(fault(CUT, true));
+            }
         }
         if self.refused().is_some() {
             self.keep_answer();
@@ -436,11 +442,6 @@ impl Relay {
             && self.ok()
             && is_json(&self.headers)
             && self.begins.is_none_or(|byte| !byte.is_ascii_whitespace())
-    }
-
-    fn document_error(&self) -> Option<u16> {
-        let is_held = self.held_bytes <= HOLD_BYTES && self.is_document();
-        is_held.then(|| error_in(&self.held_body()))?.map(|error| error.status)
     }
 
     fn held_body(&self) -> Bytes {

@@ -304,7 +304,9 @@ fn the_usage_that_only_we_asked_for_is_counted_and_kept_back() {
         ([ROLE, CONTENT].concat().as_bytes(), true)
     );
     // An answer that is no stream, or no success, is passed on unchanged.
-    for (status, kind) in [(200, "application/json"), (400, "text/event-stream")] {
+    for (status, kind, body) in
+        [(200, "application/json", "{\"usage\":{}}"), (400, "text/event-stream", &*body)]
+    {
         let became = run(Made { status, kind, end: End::Done, rules }, body.as_bytes(), &[], &[]);
         assert_eq!(became.bytes, body.as_bytes(), "{status} {kind}");
     }
@@ -335,6 +337,9 @@ fn a_document_is_the_clients_when_it_is_whole_and_no_error_unless_nobody_else_co
         (json, good, None),
         (json, bad, error(IN_BAND)),
         (alone(json), bad, None),
+        (json, "{\"choices\":[", error(CUT)),
+        (alone(json), "{\"choices\":[", None),
+        (json, "", error(CUT)),
         (json, kept_alive, None),
         (Made { end: End::Failed, ..json }, good, Some("ConnectionClosed".to_string())),
     ] {
@@ -468,7 +473,7 @@ fn a_translated_stream_ends_where_there_is_no_memory_for_it() {
         DONE,
     ]
     .concat();
-    for (room, ends) in [(256 << 10, "response.completed"), (32 << 10, "event: error")] {
+    for (room, ends) in [(256 << 10, "response.completed"), (32 << 10, "response.failed")] {
         let memory = BodyMemory::new(room);
         let mut relay = Relay::default();
         relay.count_within(&memory);
@@ -489,7 +494,7 @@ fn a_translated_stream_ends_where_there_is_no_memory_for_it() {
         }
         let text = String::from_utf8(out).unwrap();
         assert!(text.trim_end().lines().rev().take(2).any(|line| line.contains(ends)), "{text}");
-        assert_eq!(text.matches("event: error").count(), usize::from(ends == "event: error"));
+        assert_eq!(text.matches("event: error").count(), usize::from(ends == "response.failed"));
         drop(relay);
         assert_eq!(memory.held(), 0);
     }

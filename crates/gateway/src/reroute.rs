@@ -125,7 +125,8 @@ impl CapturedRequest {
         let name = Some(&*self.inputs.request.name);
         self.inputs.health = app.standing(&live.routing, name, exchange.at);
         let prompt = &self.prompt;
-        self.inputs.complete(&live.routing, |part| Some(prompt.text(part)));
+        let headers = &self.original.head.request_headers;
+        self.inputs.complete(&live.routing, headers, |part| Some(prompt.text(part)));
         if !self.inputs.complete_translation(&live.routing, || None) {
             self.read_neutral(app, live, principal).await?;
         }

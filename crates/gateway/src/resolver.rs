@@ -12,6 +12,8 @@ use rerouter_core::config::{Egress, EgressPeer};
 
 /// Age at which a resolved address is renewed.
 pub(super) const DNS_TTL: Duration = Duration::from_secs(30);
+/// Time for which an address that could not be connected to is used only if there is no other.
+const DEAD: Duration = Duration::from_secs(60);
 /// Most resolved names in the cache; above that, the expired ones are dropped.
 const DNS_NAMES: usize = 1_024;
 
@@ -22,7 +24,9 @@ const LOCAL_CONNECT: Duration = Duration::from_millis(100);
 /// for the in-process mock provider, which has no rules.
 pub(super) struct Resolver {
     egress: Egress,
-    known: DashMap<(String, u16), (SocketAddr, Instant)>,
+    known: DashMap<(String, u16), (Vec<SocketAddr>, Instant)>,
+    /// Addresses that could not be connected to, of names with several.
+    dead: DashMap<SocketAddr, Instant>,
 }
 
 /// Why there is no address. The messages leave out the host, which may come from the environment.
@@ -36,7 +40,7 @@ pub(super) enum ResolveError {
 
 impl Resolver {
     pub(super) fn new(egress: Egress) -> Self {
-        Resolver { egress, known: DashMap::new() }
+        Resolver { egress, known: DashMap::new(), dead: DashMap::new() }
     }
 
     /// The address of `host`. Waits for a look-up only if the cache has none.
@@ -52,9 +56,8 @@ impl Resolver {
         }
         // The cached address is used at any age: the background task renews it, and no request
         // waits for that.
-        let kept = self.known.get(&(host.to_string(), port)).map(|kept| kept.0);
-        if let Some(address) = kept {
-            return self.allowed(address, whose);
+        if let Some(kept) = self.known.get(&(host.to_string(), port)) {
+            return self.usable(&kept.0, whose);
         }
         let finding = Box::pin(self.find(host, port, whose));
         timeout(within, finding).await.map_err(|_| ResolveError::Unknown)?
@@ -70,7 +73,20 @@ impl Resolver {
                 .is_none_or(|kept| kept.1.elapsed() >= DNS_TTL)
     }
 
-    /// Looks up a name again. The cached address stays if the look-up fails.
+    /// Notes that an address could not be connected to. Returns whether its name has another one.
+    pub(super) fn cannot_connect(&self, host: &str, address: SocketAddr) -> bool {
+        let Some(kept) = self.known.get(&(host.to_string(), address.port())) else { return false };
+        if kept.0.len() > 1 {
+            self.dead.insert(address, Instant::now());
+        }
+        kept.0.iter().any(|other| *other != address && !self.is_dead(other))
+    }
+
+    fn is_dead(&self, address: &SocketAddr) -> bool {
+        self.dead.get(address).is_some_and(|since| since.elapsed() < DEAD)
+    }
+
+    /// Looks up a name again. The cached addresses stay if the look-up fails.
     pub(super) async fn look_up(&self, host: &str, port: u16) -> Result<SocketAddr, ResolveError> {
         // Addresses that are denied to nodes only are refused when they are used.
         self.find(host, port, Some(EgressPeer::Provider)).await
@@ -78,6 +94,7 @@ impl Resolver {
 
     pub(super) fn retain(&self, names: impl Fn(&(String, u16)) -> bool) {
         self.known.retain(|name, _| names(name));
+        self.dead.retain(|_, since| since.elapsed() < DEAD);
     }
 
     async fn find(
@@ -88,34 +105,53 @@ impl Resolver {
     ) -> Result<SocketAddr, ResolveError> {
         let found =
             tokio::net::lookup_host((host, port)).await.map_err(|_| ResolveError::Unknown)?;
-        let address = self.choose(found.collect(), whose).await?;
+        let addresses = self.choose(found.collect(), whose).await?;
+        let address = self.usable(&addresses, whose)?;
         if self.known.len() >= DNS_NAMES {
             self.known.retain(|_, kept| kept.1.elapsed() < DNS_TTL);
         }
-        self.known.insert((host.to_string(), port), (address, Instant::now()));
+        self.known.insert((host.to_string(), port), (addresses, Instant::now()));
         Ok(address)
     }
 
-    /// Chooses the first allowed address, IPv4 before IPv6: an attempt uses one address, and many
-    /// machines have IPv6 without a route. Of several loopback addresses, chooses the first that
-    /// accepts a connection: `localhost` has two, and a server may listen on only one of them.
+    /// The allowed addresses, IPv4 before IPv6: many machines have IPv6 without a route. Of several
+    /// loopback addresses, those that accept a connection: `localhost` has two, and a server may
+    /// listen on only one of them.
     async fn choose(
         &self,
         mut found: Vec<SocketAddr>,
         whose: Option<EgressPeer>,
-    ) -> Result<SocketAddr, ResolveError> {
+    ) -> Result<Vec<SocketAddr>, ResolveError> {
         found.sort_by_key(SocketAddr::is_ipv6);
-        let (several, mut chosen) = (found.len() > 1, Err(ResolveError::Unknown));
+        let (several, mut first) = (found.len() > 1, Err(ResolveError::Unknown));
+        let mut chosen = Vec::new();
         for address in found {
             let allowed = self.allowed(address, whose);
             let local = several && address.ip().is_loopback();
             let connect = timeout(LOCAL_CONNECT, TcpStream::connect(address));
             if allowed.is_ok() && (!local || matches!(connect.await, Ok(Ok(_)))) {
+                chosen.push(address);
+            }
+            first = first.or(allowed);
+        }
+        if chosen.is_empty() { Ok(vec![first?]) } else { Ok(chosen) }
+    }
+
+    /// The first address that is allowed and did not fail lately, or else the first allowed one.
+    fn usable(
+        &self,
+        addresses: &[SocketAddr],
+        whose: Option<EgressPeer>,
+    ) -> Result<SocketAddr, ResolveError> {
+        let mut first = Err(ResolveError::Unknown);
+        for address in addresses {
+            let allowed = self.allowed(*address, whose);
+            if allowed.is_ok() && (addresses.len() == 1 || !self.is_dead(address)) {
                 return allowed;
             }
-            chosen = chosen.or(allowed);
+            first = first.or(allowed);
         }
-        chosen
+        first
     }
 
     fn allowed(
@@ -179,10 +215,10 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let both =
                 ["::1", "127.0.0.1"].map(|ip| SocketAddr::new(ip.parse().unwrap(), address.port()));
-            assert_eq!(choose(both).await.unwrap(), address, "{own}");
+            assert_eq!(choose(both).await.unwrap(), [address], "{own}");
         }
         let far = ["[2001:db8::1]:9", "192.0.2.1:9"].map(|address| address.parse().unwrap());
-        assert_eq!(choose(far).await.unwrap(), far[1]);
+        assert_eq!(choose(far).await.unwrap(), [far[1], far[0]]);
         let denied = ["127.0.0.9:9"; 2].map(|address| address.parse().unwrap());
         assert!(matches!(choose(denied).await, Err(ResolveError::Denied)));
     }
@@ -207,6 +243,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_dead_address_is_used_only_if_its_name_has_no_other() {
+        let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
+        let [a, b]: [SocketAddr; 2] =
+            ["192.0.2.1:9", "192.0.2.2:9"].map(|address| address.parse().unwrap());
+        let known = |addresses: &[SocketAddr]| {
+            let name = ("provider.test".to_owned(), 9);
+            resolver.known.insert(name, (addresses.to_vec(), Instant::now()));
+        };
+        let used = async || resolver.address("provider.test", 9, None, SOON).await.unwrap();
+        known(&[a, b]);
+        assert_eq!(used().await, a);
+        assert!(resolver.cannot_connect("provider.test", a));
+        assert_eq!(used().await, b);
+        // It is looked up again, in any order.
+        known(&[a, b]);
+        assert_eq!(used().await, b);
+        assert!(!resolver.cannot_connect("provider.test", b), "there is no third");
+        assert_eq!(used().await, a);
+        known(&[b]);
+        assert_eq!(used().await, b);
+        assert!(!resolver.cannot_connect("other.test", b));
+    }
+
+    #[tokio::test]
     async fn a_cached_address_is_used_until_the_document_drops_its_name() {
         let resolver = Resolver::new(Egress::new(Vec::new(), Vec::new()));
         assert!(resolver.is_due("localhost", 80) && !resolver.is_due("::1", 80));
@@ -214,7 +274,7 @@ mod tests {
         assert!(!resolver.is_due("localhost", 80));
         let name = ("localhost".to_owned(), 80);
         let old = Instant::now().checked_sub(DNS_TTL).unwrap();
-        resolver.known.insert(name.clone(), (found, old));
+        resolver.known.insert(name.clone(), (vec![found], old));
         assert!(resolver.is_due("localhost", 80));
         assert_eq!(
             resolver.address("localhost", 80, Some(EgressPeer::Provider), SOON).await.unwrap(),

@@ -70,7 +70,10 @@ pub(super) async fn respond(
         }
         Err(RequestRefusal { error, framed }) => {
             let response = refuse(exchange, &error);
-            write_answer(app, session, exchange, response, framed).await
+            let ended = write_answer(app, session, exchange, response, framed).await;
+            // A client that left amid its body gets no answer.
+            let is_left = matches!(error.cause(), Some("ConnectionClosed" | "ReadError"));
+            if is_left { RequestEnd::client_gone(0) } else { ended }
         }
     }
 }

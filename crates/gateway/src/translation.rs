@@ -33,6 +33,7 @@ impl InferenceCall {
         request.target = TargetTerms {
             completion_tokens: target.provider.takes_completion_tokens(),
             stream_usage: target.provider.stream_usage != StreamUsage::Never,
+            reasoning_content: target.provider.takes_reasoning_content(),
             model: target.terms.clone(),
         };
         let (sent, wanted) = written_for(request, dialect, endpoint.counts())?;

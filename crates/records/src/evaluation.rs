@@ -119,6 +119,13 @@ impl EvaluationRecord {
         self.routed_before.unwrap_or(self.evaluated.saturating_sub(others))
     }
 
+    /// Whether the captures can tell what a document changes: some find a target, and of some
+    /// everything is known that it reads.
+    pub fn is_evidence(&self) -> bool {
+        let found = self.routed().saturating_add(self.newly_routed);
+        found > 0 && self.inexact < self.evaluated
+    }
+
     /// Changed captures as a share, from 0 to 1, of the captures that had a target before.
     pub fn changed_share(&self) -> f64 {
         match self.changed {

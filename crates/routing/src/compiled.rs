@@ -1,7 +1,7 @@
 //! The compiled routing document: names resolved, expressions compiled, targets shared. `compile`
 //! builds it from a checked spec.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -35,6 +35,8 @@ pub struct Routing {
     pub shown_revision: HeaderValue,
     /// Signals that are computed only because an expression of this document reads them.
     pub signals: ExpensiveSignals,
+    /// The headers that its expressions read.
+    pub(super) header_names: BTreeSet<String>,
     /// Keyword sets in document order.
     pub keywords: Keywords,
     pub(super) content: ContentPatterns,

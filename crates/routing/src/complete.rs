@@ -24,16 +24,22 @@ impl Inputs {
         !needed || request.untranslatable.is_some()
     }
 
-    /// Adds the expensive signals that the document's expressions read: language, keyword sets and
-    /// matches in texts. Known values stay, save keyword sets that the document does not have.
-    /// `part` returns a text of the request and is called only if a value is missing. Returns
-    /// whether the inputs are complete.
+    /// Adds the signals that the document's expressions read and that the capture may lack: headers
+    /// (of those that it kept), language, keyword sets and matches in texts. Known values stay,
+    /// save keyword sets that the document does not have. `part` returns a text of the request and
+    /// is called only if a value is missing. Returns whether the inputs are complete.
     pub fn complete(
         &mut self,
         routing: &Routing,
+        headers: &[(String, String)],
         part: impl Fn(TextPart) -> Option<String>,
     ) -> bool {
         let signals = routing.signals;
+        for name in &routing.header_names {
+            if let Some((_, value)) = headers.iter().find(|(header, _)| header == name) {
+                self.request.headers.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
         let text = || part(TextPart::User);
         let all_matched = routing.content.find(&mut self.texts, &part);
         if signals.keywords {

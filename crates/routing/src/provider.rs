@@ -72,6 +72,13 @@ impl Provider {
         host.ends_with(".openai.com") || host.ends_with(".azure.com")
     }
 
+    /// Whether it takes earlier thinking as `reasoning_content`. These refuse calls of tools
+    /// without it (api-docs.deepseek.com/guides/thinking_mode, platform.moonshot.ai/docs/guide).
+    pub fn takes_reasoning_content(&self) -> bool {
+        let hosts = ["api.deepseek.com", "api.moonshot.ai", "api.moonshot.cn", "api.kimi.com"];
+        hosts.contains(&self.base.host.as_str())
+    }
+
     /// A node as a provider. `state` counts the requests to it.
     pub fn of_node(
         base: BaseUrl,

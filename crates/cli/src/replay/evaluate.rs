@@ -161,7 +161,8 @@ fn offline(
     let usage = |why: &str| CommandFailure::Usage(why.to_owned());
     check_offline(arguments, now)?;
     let server = match &arguments.config {
-        Some(path) => config::load_server(Some(path), env),
+        // Only names of headers and variables count here.
+        Some(path) => config::load_server_without_env(path),
         None => config::read_server("defaults", "", env),
     };
     let server = server.map_err(unusable)?;

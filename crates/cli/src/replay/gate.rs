@@ -31,7 +31,8 @@ pub(super) struct Bounds {
     /// Assume for --max-cost-increase that as many tokens are cached elsewhere as were recorded.
     #[arg(long, requires = "max_cost_increase")]
     assume_warm: bool,
-    /// Pass if there are no captures that found a target. Default: fail.
+    /// Pass if no capture finds a target, or if all lack what the document reads, for example their
+    /// bodies. Default: fail.
     #[arg(long)]
     allow_empty: bool,
     /// Write the verdicts as JUnit XML: one test case per bound, and `captures`.
@@ -69,12 +70,12 @@ impl Bounds {
         if !self.any() {
             return Vec::new();
         }
-        let is_empty = report.routed() == 0;
-        let empty = is_empty && !self.allow_empty;
-        let mut verdicts = vec![GateVerdict {
-            name: "captures",
-            broken: empty.then(|| "there are no captures that found a target".to_owned()),
-        }];
+        let empty = !report.is_evidence() && !self.allow_empty;
+        let why = match report.inexact {
+            0 => "there are no captures that find a target".to_owned(),
+            inexact => format!("{inexact} of {} captures lack what is read", report.evaluated),
+        };
+        let mut verdicts = vec![GateVerdict { name: "captures", broken: empty.then_some(why) }];
         let mut add = |name, broken| verdicts.push(GateVerdict { name, broken });
         if let Some(most) = self.max_changed {
             add("max-changed", too_many_changed(report, most));
@@ -87,7 +88,7 @@ impl Bounds {
         if let Some(most) = self.max_unroutable {
             add("max-unroutable", too_many_unroutable(report, most));
         }
-        if let Some(most) = self.max_cost_increase.filter(|_| !is_empty) {
+        if let Some(most) = self.max_cost_increase.filter(|_| report.routed() > 0) {
             add("max-cost-increase", too_expensive(report, most, self.assume_warm));
         }
         verdicts

@@ -90,14 +90,14 @@ impl Gate {
             conditions: true,
         };
         let mut report = evaluate::finish(evaluate::begin(app, turn, asked)?).await?;
-        if report.counts.routed() == 0 && !self.allow_empty {
+        if !report.counts.is_evidence() && !self.allow_empty {
             let unread = Some(report.unreadable)
                 .filter(|unread| *unread > 0)
                 .map(|unread| format!(" ({unread} captures cannot be read)"));
             let unread = unread.unwrap_or_default();
             let why = format!(
-                "There are no captures of the last 24 hours that found a target, to evaluate the \
-                 document on{unread}. `allow_empty` skips the evaluation."
+                "There are no captures of the last 24 hours that find a target and have all that \
+                 the document reads, to evaluate it on{unread}. `allow_empty` skips the evaluation."
             );
             return Err(Error::new(Kind::NoCaptures, why));
         }

@@ -85,6 +85,11 @@ pub fn load_server(path: Option<&Path>, env: &Env<'_>) -> Result<Server, Vec<Pro
     read_server(&source.file, &source.text, env)
 }
 
+/// Reads a server document without an environment: a variable without a default may have any value.
+pub fn load_server_without_env(path: &Path) -> Result<Server, Vec<Problem>> {
+    examine_server(&server_source(Some(path))?, None).into_result()
+}
+
 struct DocumentReading<T> {
     /// As much of the document as could be read.
     document: Option<T>,

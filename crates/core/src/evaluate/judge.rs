@@ -104,7 +104,9 @@ impl Question<'_> {
         if let HealthSource::Given(health) = self.health {
             inputs.health.clone_from(health);
         }
-        let mut inexact = !inputs.complete(self.candidate, text) || redaction::lost_signals(head);
+        let headers = &head.request_headers;
+        let mut inexact =
+            !inputs.complete(self.candidate, headers, text) || redaction::lost_signals(head);
         inexact |= !inputs.complete_translation(self.candidate, refused);
         let after = decide(self.candidate, &inputs);
         let hits_after = hits(&inputs);
@@ -131,7 +133,7 @@ impl Question<'_> {
             }),
             Some(baseline) => {
                 inputs.keywords.clone_from(&stored.keywords);
-                inexact |= !inputs.complete(baseline, text);
+                inexact |= !inputs.complete(baseline, headers, text);
                 inexact |= !inputs.complete_translation(baseline, refused);
                 decide(baseline, &inputs).map(Cow::Owned)
             }

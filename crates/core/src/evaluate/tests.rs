@@ -139,7 +139,7 @@ fn a_reason_names_the_keyword_sets_that_differ() {
     let detail = |before: &str, after: &str| {
         let (before, after) = (with_keywords(before), with_keywords(after));
         let mut inputs = chat("auto", 1);
-        inputs.complete(&before, text);
+        inputs.complete(&before, &[], text);
         let id = RequestId::new(at(0), &Random::seeded(1));
         let mut head = Head::new(id, at(0), UserId::known("usr_1"), "chat.completions");
         head.decision = Some(Arc::new(decide(&before, &inputs).unwrap()));

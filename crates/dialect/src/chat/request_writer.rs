@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::json_writer::{Items, Members, object};
 use crate::neutral::part::{File, Part, Source, ToolResult};
 use crate::neutral::request::{OutputFormat, Request, Speaker, ToolChoice, Turn, WebSearch};
+use crate::neutral::target_terms::TargetTerms;
 
 pub(crate) fn write(request: &Request) -> Vec<u8> {
     object(|body| {
@@ -15,7 +16,8 @@ pub(crate) fn write(request: &Request) -> Vec<u8> {
             if !request.system.is_empty() {
                 write_system(messages, request.system.iter().map(String::as_str));
             }
-            request.turns.iter().for_each(|turn| write_turn(messages, turn));
+            let terms = &request.target;
+            request.turns.iter().for_each(|turn| write_turn(messages, turn, terms));
         });
         write_tools(body, request);
         write_settings(body, request);
@@ -93,15 +95,15 @@ fn whole_text(part: &Part) -> Option<Cow<'_, str>> {
     }
 }
 
-fn write_turn(messages: &mut Items<'_>, turn: &Turn) {
+fn write_turn(messages: &mut Items<'_>, turn: &Turn, terms: &TargetTerms) {
     match turn.speaker {
         Speaker::System => write_system(messages, turn.content.iter().filter_map(Part::text)),
-        Speaker::Assistant => write_answer(messages, &turn.content),
+        Speaker::Assistant => write_answer(messages, &turn.content, terms),
         Speaker::User => write_user(messages, &turn.content),
     }
 }
 
-fn write_answer(messages: &mut Items<'_>, content: &[Part]) {
+fn write_answer(messages: &mut Items<'_>, content: &[Part], terms: &TargetTerms) {
     let refusal = content.iter().find_map(|part| match part {
         Part::Refusal(refusal) => Some(refusal),
         _ => None,
@@ -119,6 +121,14 @@ fn write_answer(messages: &mut Items<'_>, content: &[Part]) {
             message.value("content", &());
         }
         message.option("refusal", &refusal);
+        let thoughts = content.iter().filter_map(|part| match part {
+            Part::Thinking(thinking) if terms.reasoning_content => Some(thinking.text.as_str()),
+            _ => None,
+        });
+        let thoughts = thoughts.collect::<String>();
+        if !thoughts.is_empty() {
+            message.value("reasoning_content", &thoughts);
+        }
         if calls.clone().next().is_some() {
             message.array("tool_calls", |list| {
                 for call in calls {

@@ -131,6 +131,13 @@ impl ReadEvents for GeminiStreamReader {
 
 /// Reads a whole answer, which is a stream of one chunk.
 pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
+    let chunk: GeminiChunk<'_> = serde_json::from_str(body).map_err(|_| Unreadable)?;
+    let has_answer = chunk.candidates.is_some() || chunk.feedback.is_some();
+    // An answer without a text may consist of its usage.
+    let error = chunk.error.filter(|error| error.get() != "null");
+    if !has_answer && chunk.usage.is_none() && error.is_none() {
+        return Err(Unreadable);
+    }
     let mut reader = GeminiStreamReader::default();
     reader.event("", body, each)?;
     if !reader.stopped {

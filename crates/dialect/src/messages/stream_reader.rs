@@ -122,15 +122,21 @@ impl ReadEvents for MessagesStreamReader {
 /// Reads a whole message, whose blocks are complete from the start.
 pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
     let message: MessageBody<'_> = serde_json::from_str(body).map_err(|_| Unreadable)?;
-    MessagesStreamReader::default().whole(&message, each);
+    // Empty content is `[]`, with a reason for the end.
+    let is_empty = message.content.text().is_empty() && message.content.list().is_empty();
+    let is_answer = !is_empty || !message.stop_reason.is_empty() || message.usage.is_some();
+    match message.error {
+        Some(error) if message.kind.0 == "error" || !is_answer => {
+            each(StreamEvent::Failed(failure::read_in_band(error.get())));
+        }
+        _ if is_answer => MessagesStreamReader::default().whole(&message, each),
+        _ => return Err(Unreadable),
+    }
     Ok(())
 }
 
 impl MessagesStreamReader {
     fn whole(&mut self, message: &MessageBody<'_>, each: Each<'_>) {
-        if let Some(error) = message.error.filter(|_| message.kind.0 == "error") {
-            return each(StreamEvent::Failed(failure::read_in_band(error.get())));
-        }
         self.start(message, each);
         self.content(message, each);
         let stop = stop(&message.stop_reason, &message.stop_sequence);

@@ -178,6 +178,8 @@ impl Normalizer {
         let made = id.is_empty().then(|| ids::call_id(answer, self.calls));
         let id = made.as_deref().unwrap_or(id);
         self.calls += 1;
+        let mut long = self.context.namespaced.iter().filter(|(_, [space, _])| space.is_empty());
+        let name = long.find(|(short, _)| short == name).map_or(name, |(_, [_, long])| long);
         let is_asked_as_text = self.context.text_tools.iter().any(|tool| tool == name);
         let part = match part {
             PartKind::ToolCall { .. } if is_asked_as_text => {

@@ -77,7 +77,8 @@ pub struct Tool {
     /// Whether the tool takes a text instead of arguments. In other dialects the text is the
     /// argument `input`.
     pub free_text: bool,
-    /// The namespace of the tool and its name there. `name` has both.
+    /// The namespace of the tool and its name there. `name` has both. Without a namespace the whole
+    /// name, of which `name` has the end.
     pub namespaced: Option<[String; 2]>,
     /// Anthropic's `cache_control`, as received.
     pub(crate) cache_control: Option<Box<RawValue>>,
@@ -110,9 +111,13 @@ pub(crate) fn full_name(namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
         return name.to_owned();
     }
-    let full = format!("{namespace}__{name}");
-    let cut = full.chars().count().saturating_sub(TOOL_NAME);
-    full.chars().skip(cut).collect()
+    short_name(&format!("{namespace}__{name}"))
+}
+
+/// The end of a name that is too long for most dialects. Anthropic takes names of 128 characters.
+pub(crate) fn short_name(name: &str) -> String {
+    let cut = name.chars().count().saturating_sub(TOOL_NAME);
+    name.chars().skip(cut).collect()
 }
 
 /// A web search that the provider runs.

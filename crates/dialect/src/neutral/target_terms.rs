@@ -28,13 +28,16 @@ pub struct TargetTerms {
     pub completion_tokens: bool,
     /// Of chat completions: whether the provider takes `stream_options.include_usage`.
     pub stream_usage: bool,
+    /// Of chat completions: whether the provider wants its earlier thinking back, as
+    /// `reasoning_content`. Others refuse that member.
+    pub reasoning_content: bool,
     pub model: ModelTerms,
 }
 
 impl Default for TargetTerms {
     fn default() -> Self {
         let model = ModelTerms::default();
-        TargetTerms { completion_tokens: true, stream_usage: true, model }
+        TargetTerms { completion_tokens: true, stream_usage: true, reasoning_content: false, model }
     }
 }
 

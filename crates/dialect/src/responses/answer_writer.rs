@@ -8,7 +8,7 @@ use crate::neutral::seal;
 use crate::neutral::seal::Seal;
 
 pub(crate) fn write(answer: &Answer, out: &mut Vec<u8>) {
-    write_as(answer, status(answer), out);
+    write_as(answer, status(answer), None, out);
 }
 
 /// A refusal that the model wrote is an answer; a filter's refusal is not.
@@ -21,7 +21,13 @@ pub(super) fn status(answer: &Answer) -> &'static str {
     }
 }
 
-pub(super) fn write_as(answer: &Answer, status: &str, out: &mut Vec<u8>) {
+/// `error`: the code and the message of a response that failed.
+pub(super) fn write_as(
+    answer: &Answer,
+    status: &str,
+    error: Option<(Option<&str>, &str)>,
+    out: &mut Vec<u8>,
+) {
     let reason = match answer.stop {
         // A paused turn is not over. No other word makes a client ask for the rest.
         StopReason::MaxTokens | StopReason::Pause => Some("max_output_tokens"),
@@ -30,7 +36,14 @@ pub(super) fn write_as(answer: &Answer, status: &str, out: &mut Vec<u8>) {
     };
     put!(out, "{\"id\":", Quoted(&id("resp", &answer.id)), ",\"object\":\"response\",");
     put!(out, "\"created_at\":", answer.created, ",\"status\":", Quoted(status));
-    put!(out, ",\"background\":false,\"error\":null,\"incomplete_details\":");
+    put!(out, ",\"background\":false,\"error\":");
+    match error {
+        Some((code, message)) => {
+            put!(out, "{\"code\":", code, ",\"message\":", Quoted(message), "}");
+        }
+        None => put!(out, "null"),
+    }
+    put!(out, ",\"incomplete_details\":");
     match reason.filter(|_| status == "incomplete") {
         Some(reason) => put!(out, "{\"reason\":", Quoted(reason), "}"),
         None => put!(out, "null"),

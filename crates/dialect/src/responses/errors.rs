@@ -4,14 +4,27 @@ use serde_json::json;
 
 use rerouter_base::error::Error;
 
-/// The last event of a stream that fails.
-pub fn event(error: &Error, _request_id: &str, number: u64) -> String {
-    let data = json!({
+/// The last events of a stream that fails. Codex ignores the first, and SDKs stop at it.
+pub fn event(error: &Error, request_id: &str, number: u64) -> String {
+    let (code, message) = (error.kind().row().openai_code, error.detail());
+    let told = json!({
         "type": "error",
-        "code": error.kind().row().openai_code,
-        "message": error.detail(),
+        "code": code,
+        "message": message,
         "param": null,
         "sequence_number": number,
     });
-    format!("event: error\ndata: {data}\n\n")
+    let failed = json!({
+        "type": "response.failed",
+        "sequence_number": number.saturating_add(1),
+        "response": {
+            "id": request_id,
+            "object": "response",
+            "status": "failed",
+            "error": { "code": code, "message": message },
+            "incomplete_details": null,
+            "output": [],
+        },
+    });
+    format!("event: error\ndata: {told}\n\nevent: response.failed\ndata: {failed}\n\n")
 }

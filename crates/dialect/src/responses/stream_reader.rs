@@ -189,6 +189,10 @@ fn is_repeated(kind: &str) -> bool {
 /// Reads a whole response, whose output items are complete.
 pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
     let response: ResponseBody<'_> = serde_json::from_str(body).map_err(|_| Unreadable)?;
+    let error = response.error.filter(|error| error.get() != "null");
+    if response.output.is_none() && error.is_none() && response.status.is_empty() {
+        return Err(Unreadable);
+    }
     start(&response, each);
     ResponsesStreamReader::default().finish(&response, "", body, each);
     Ok(())

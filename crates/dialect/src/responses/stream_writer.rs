@@ -6,6 +6,7 @@ use super::answer_writer::{
     write_name,
 };
 use super::failure;
+use crate::chat::failure::words;
 use crate::neutral::answer::{Answer, AnswerContext, Citation, Failure};
 use crate::neutral::answer_builder::AnswerBuilder;
 use crate::neutral::event::{PartKind, StreamEvent, WriteEvents};
@@ -83,6 +84,13 @@ impl ResponsesStreamWriter {
     fn fail(&mut self, failure: &Failure, out: &mut Vec<u8>) {
         self.broken = true;
         failure::write_event(failure, self.number, out);
+        self.number += 1;
+        // Codex ignores `error`.
+        let error = Some((words(failure).1, failure.message.as_str()));
+        self.begin("response.failed", out);
+        put!(out, ",\"response\":");
+        write_as(self.collected.answer(), "failed", error, out);
+        put!(out, "}\n\n");
     }
 
     /// Begins an event. The caller writes the other members.
@@ -95,7 +103,7 @@ impl ResponsesStreamWriter {
     fn response(&mut self, kind: &str, status: &str, out: &mut Vec<u8>) {
         self.begin(kind, out);
         put!(out, ",\"response\":");
-        write_as(self.collected.answer(), status, out);
+        write_as(self.collected.answer(), status, None, out);
         put!(out, "}\n\n");
     }
 

@@ -75,7 +75,8 @@ pub(crate) fn read(reader: &mut dyn ReadEvents, event: SseEvent<'_>, each: Each<
     }
 }
 
-fn is_whole(data: &[u8]) -> bool {
+/// Whether it is JSON up to its end, or the end of a stream of chat.
+pub fn is_whole(data: &[u8]) -> bool {
     data == b"[DONE]" || serde_json::from_slice::<&RawValue>(data).is_ok()
 }
 

@@ -1,6 +1,6 @@
 //! The state of a compilation: problems found so far, and the names and targets known so far.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -48,6 +48,7 @@ pub(super) struct Compiler<'o> {
     pub(super) provider_names: Vec<String>,
     pub(super) set_names: Vec<String>,
     pub(super) signals: ExpensiveSignals,
+    pub(super) header_names: BTreeSet<String>,
     pub(super) content: ContentPatterns,
     pub(super) providers: Vec<Arc<Provider>>,
     /// The provider of all `nodes/…` targets.
@@ -80,6 +81,7 @@ impl<'o> Compiler<'o> {
             provider_names: Vec::new(),
             set_names: Vec::new(),
             signals: ExpensiveSignals::default(),
+            header_names: BTreeSet::new(),
             content: ContentPatterns::default(),
             providers: Vec::new(),
             nodes: Arc::new(Provider::all_nodes()),
@@ -361,6 +363,7 @@ impl<'o> Compiler<'o> {
             text: self.origin.text.into(),
             zone,
             signals: self.signals,
+            header_names: self.header_names,
             keywords,
             content: self.content,
             providers: self.providers,

@@ -133,6 +133,7 @@ impl Compiler<'_> {
         let uses = expression.uses();
         self.signals.language |= uses.language;
         self.signals.keywords |= uses.keywords;
+        self.header_names.extend(uses.headers.iter().cloned());
         for (part, pattern) in &uses.patterns {
             self.content.add(*part, pattern);
         }

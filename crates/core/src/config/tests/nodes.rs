@@ -58,7 +58,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     };
     assert_eq!(reason(&look(0)).as_deref(), Some("no_node"));
     let mut none = look(0);
-    none.complete(&other, |_| None);
+    none.complete(&other, &[], |_| None);
     assert_eq!(
         first(decide(&other, &none)),
         Ok("nodes/n".into()),
@@ -69,7 +69,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
     let inputs = look(1);
     assert_eq!(first(decide(&routing, &inputs)), Ok("nodes/m".into()));
     let mut under_other = inputs.clone();
-    under_other.complete(&other, |_| None);
+    under_other.complete(&other, &[], |_| None);
     assert_eq!(
         first(decide(&other, &under_other)),
         Ok("nodes/n".into()),
@@ -108,7 +108,7 @@ fn a_decision_looks_at_nodes_by_its_inputs_alone() {
         "a new epoch"
     );
     let mut nothing = chat("auto", 1);
-    nothing.complete(&routing, |_| None);
+    nothing.complete(&routing, &[], |_| None);
     assert_eq!(
         first(decide(&routing, &nothing)),
         Ok("nodes/m".into()),
