@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -138,6 +138,38 @@ async fn goes_on(gateway: &Gateway, key: &Key) {
     let made = site.make_key().await;
     site.revoke(&made).await;
     assert_eq!(site.send(&site.chat(&made)).await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_loses_no_request_of_busy_connections() {
+    let (mut gateway, key, _slow) = small().await;
+    let site = Site::of(&gateway);
+    let (request, stopped) = (site.chat(&key), Arc::new(AtomicBool::new(false)));
+    let answers = Arc::new(AtomicUsize::new(0));
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let (request, address, stopped) = (request.clone(), site.address, stopped.clone());
+            let answers = answers.clone();
+            tokio::spawn(async move {
+                let mut connection = Connection::try_open(address).await.expect("it accepts");
+                loop {
+                    let answer = connection.try_exchange(&request).await.expect("an answer");
+                    assert_eq!(answer.status, 200);
+                    answers.fetch_add(1, Ordering::AcqRel);
+                    if answer.header("connection") == Some("close") {
+                        return assert!(stopped.load(Ordering::Acquire));
+                    }
+                }
+            })
+        })
+        .collect();
+    until("answers", async || (answers.load(Ordering::Acquire) > 80).then_some(())).await;
+    stopped.store(true, Ordering::Release);
+    gateway.signal("TERM");
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert!(gateway.ended().await.success());
 }
 
 #[tokio::test]

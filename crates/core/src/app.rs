@@ -345,4 +345,9 @@ impl App {
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
+
+    /// Whether connections close with their next answer, because this process ends.
+    pub fn is_leaving(&self) -> bool {
+        self.is_draining() || self.is_handed_over()
+    }
 }

@@ -31,6 +31,8 @@ use rerouter_core::app::App;
 /// Idle timeout of a kept-alive connection after another process has taken over: clients reuse
 /// connections within seconds.
 const HANDED_OVER_IDLE: Duration = Duration::from_secs(5);
+/// The same at a shutdown: a client in full swing sends its next request within this time.
+pub(super) const SHUTDOWN_IDLE: Duration = Duration::from_millis(500);
 /// Time limit for the first request head on a reserve slot, TLS handshake included.
 pub(super) const RESERVE_HEAD: Duration = Duration::from_secs(3);
 /// Shortest time that a handshake holds its turn, even if it ends sooner.
@@ -151,15 +153,13 @@ impl ConnectionGate {
         None
     }
 
-    /// Resolves when idle connections must close: at the shutdown, or [`HANDED_OVER_IDLE`] later if
-    /// another process has taken over. In that time a client that reuses its connection still gets
-    /// an answer, which closes the connection.
+    /// Resolves when idle connections must close: [`SHUTDOWN_IDLE`] after the shutdown begins, or
+    /// [`HANDED_OVER_IDLE`] after another process has taken over. In that time a client that reuses
+    /// its connection still gets an answer, which closes the connection.
     async fn closing(&self, shutdown: &ShutdownWatch) {
         // An error means that the sender was dropped, which is a shutdown too.
         let _leaving = shutdown.clone().changed().await;
-        if self.app.is_handed_over() {
-            sleep(HANDED_OVER_IDLE).await;
-        }
+        sleep(if self.app.is_handed_over() { HANDED_OVER_IDLE } else { SHUTDOWN_IDLE }).await;
     }
 }
 

@@ -116,7 +116,7 @@ pub(super) async fn write(
     response: Response<Bytes>,
     keep: bool,
 ) -> pingora::Result<usize> {
-    if !keep {
+    if !keep || app.is_leaving() {
         session.set_keepalive(None);
     }
     session.set_write_timeout(Some(UNREAD_TIME));

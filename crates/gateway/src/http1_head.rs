@@ -47,8 +47,9 @@ pub(super) async fn read(
         HeadDeadline::Next(_) => Instant::now() + bounds::KEEP_ALIVE,
     };
     let first = tokio::select! {
-        () = closing => return HeadRead::Closed,
+        biased;
         first = timeout_at(until, first_bytes(&mut stream)) => first,
+        () = closing => return HeadRead::Closed,
     };
     let Ok(Some(first)) = first else { return HeadRead::Closed };
     let deadline = match deadline {

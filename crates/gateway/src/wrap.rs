@@ -149,6 +149,10 @@ impl Wrap {
             end_with_the_connection(tasks, inner);
         }
         let ends = tasks.iter().any(HttpTask::is_end);
+        if self.call.app.is_leaving() {
+            // Read when the head is written.
+            inner.set_keepalive(None);
+        }
         let written = {
             let (call, peer) = (&self.call, answers::peer(inner));
             let held = || (call.app.server.counted(peer), call.unread());

@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::checkpoints;
+use crate::accept::SHUTDOWN_IDLE;
 use crate::intake::DRAIN_TIME;
 use rerouter_core::app::App;
 
@@ -24,7 +25,11 @@ const SHUTDOWN_WRITE_TIME: Duration = Duration::from_secs(5);
 pub(super) async fn drained(app: &App) {
     match app.is_handed_over() {
         true => connections_ended(app).await,
-        false => app.drain(),
+        false => {
+            app.drain();
+            // Idle connections get their time, others close with their next answer.
+            let _late = tokio::time::timeout(2 * SHUTDOWN_IDLE, no_connections(app)).await;
+        }
     }
     requests_ended(app).await;
     // A request that comes from now on spends no budget, as nobody would store what it costs.
@@ -73,6 +78,10 @@ async fn requests_ended(app: &App) {
 async fn connections_ended(app: &App) {
     // A connection that was accepted just now is not counted yet.
     tokio::time::sleep(DRAIN_TIME).await;
+    no_connections(app).await;
+}
+
+async fn no_connections(app: &App) {
     while app.connections() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
