@@ -289,7 +289,8 @@ fn calls_of_tools_in_namespaces_have_both_names_again() {
 #[test]
 fn calls_of_tools_with_long_names_have_their_whole_names_again() {
     let long = "n".repeat(70);
-    let body = json!({ "model": "m", "max_tokens": 9, "tool_choice": { "type": "tool", "name": long },
+    let body = json!({ "model": "m", "max_tokens": 9,
+        "tool_choice": { "type": "tool", "name": long },
         "tools": [{ "name": long, "input_schema": { "type": "object" } }],
         "messages": [
             { "role": "user", "content": "hi" },
@@ -302,11 +303,9 @@ fn calls_of_tools_with_long_names_have_their_whole_names_again() {
     let sent = String::from_utf8(sent.body.to_vec()).unwrap();
     assert_eq!(sent.matches(&"n".repeat(64)).count(), 3, "{sent}");
     assert!(!sent.contains(&"n".repeat(65)), "{sent}");
-    let tool = &request.tools[0];
-    let namespaced = vec![(tool.name.clone(), tool.namespaced.clone().unwrap())];
-    let context = AnswerContext { namespaced, ..context() };
+    let context = AnswerContext { namespaced: request.renamed_tools(), ..context() };
     let call = json!({ "index": 0, "id": "d", "type": "function",
-        "function": { "name": tool.name, "arguments": "{}" } });
+        "function": { "name": "n".repeat(64), "arguments": "{}" } });
     let choice = json!({ "index": 0, "finish_reason": "tool_calls",
         "message": { "role": "assistant", "tool_calls": [call] } });
     let answer = json!({ "choices": [choice] }).to_string();

@@ -120,7 +120,8 @@ features! {
         "`max_uses`, `max_tool_calls`: more calls may be made, and paid for"
     ServerToolHistory "earlier calls and results of a provider's tools" D D D D
         "the text around them stays"
-    Thinking "thinking that is sent back" D D D D "carried to the dialect that sealed it; its text to DeepSeek and Moonshot"
+    Thinking "thinking that is sent back" D D D D
+        "carried to the dialect that sealed it; its text to DeepSeek and Moonshot"
     Reasoning "effort or budget of reasoning" C C C C "see [reasoning](#reasoning)"
     ReasoningSummary "whether reasoning is shown" D C C C ""
     CacheControl "`cache_control`" D C D D

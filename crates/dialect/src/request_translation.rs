@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 use super::feature::{Fate, Feature};
 pub use super::members::MalformedRequest;
 use super::members::printable;
-use super::neutral::part::Part;
+use super::neutral::part::{Part, Thinking};
 use super::neutral::request::{Request, Use};
 use super::{Dialect, messages};
 use rerouter_base::error::{Error, Kind};
@@ -51,7 +51,8 @@ pub fn refused(request: &Request, target: Dialect) -> Option<TranslationRefusal>
 
 /// Writes a request in another dialect. A body for Gemini names no model, as that is in the path.
 pub fn write_request(request: &Request, target: Dialect) -> Result<Translated, TranslationRefusal> {
-    write_as(request, target, target.row().write_request)
+    let short = (target != Dialect::Messages).then(|| request.with_short_names()).flatten();
+    write_as(short.as_ref().unwrap_or(request), target, target.row().write_request)
 }
 
 /// Writes a request that counts the tokens of `request`; `None` if the dialect has no such request.
@@ -98,12 +99,13 @@ fn write_as(
 fn keeps_thinking(request: &Request, target: Dialect) -> bool {
     let parts = request.turns.iter().flat_map(|turn| &turn.content);
     let mut thinking = parts.filter_map(|part| match part {
-        Part::Thinking(thinking) => Some(thinking.seal.as_ref()),
+        Part::Thinking(thinking) => Some(thinking),
         _ => None,
     });
-    let is_own = |seal: Option<&super::neutral::seal::Seal>| {
-        seal.is_some_and(|seal| seal.dialect == target.name())
-            || (target == Dialect::Chat && request.target.reasoning_content)
+    let takes_text = target == Dialect::Chat && request.target.reasoning_content;
+    let is_own = |thinking: &Thinking| {
+        thinking.seal.as_ref().is_some_and(|seal| seal.dialect == target.name())
+            || (takes_text && !thinking.text.is_empty())
     };
     thinking.next().is_some_and(is_own) && thinking.all(is_own)
 }

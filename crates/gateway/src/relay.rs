@@ -14,7 +14,7 @@ use super::failure::{AttemptFailure, BAD_STATUS, CUT, IN_BAND, TOO_LARGE, fault}
 use super::verdict::{Mode, RelayVerdict, Rules, WholeAnswer};
 use rerouter_base::body_memory::{BodyClass, BodyMemory, Held};
 use rerouter_dialect::neutral::answer_builder::COLLECT_BYTES;
-use rerouter_dialect::stream::{StreamTally, StreamVerdict, error_in, is_whole};
+use rerouter_dialect::stream::{StreamTally, StreamVerdict, breaks_off, error_in};
 use rerouter_dialect::wire::sse::ends_event;
 
 /// Most bytes of an answer that are held until its first content event.
@@ -198,7 +198,7 @@ impl Relay {
             if let Some(error) = error_in(&body) {
                 return self.keep_error(error.status);
             }
-            if !is_whole(&body) {
+            if breaks_off(&body) {
                 return RelayVerdict::Abandon(fault(CUT, true));
             }
         }

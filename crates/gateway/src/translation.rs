@@ -40,10 +40,7 @@ impl InferenceCall {
         let Translated { body, dropped, header } = sent;
         let text_tools = request.tools.iter().filter(|tool| tool.free_text);
         let text_tools = text_tools.map(|tool| tool.name.clone()).collect();
-        let namespaced = request.tools.iter();
-        let namespaced = namespaced
-            .filter_map(|tool| Some((tool.name.clone(), tool.namespaced.clone()?)))
-            .collect();
+        let namespaced = request.renamed_tools();
         let request_target = written(translated_request_target(target, dialect, wanted))?;
         progress.translation = Some(Box::new(AnswerPlan {
             from: dialect,

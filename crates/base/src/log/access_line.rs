@@ -21,7 +21,10 @@ pub const ACCESS_FIELDS: &[(&str, &str)] = &[
     ("method", "The method."),
     ("route", "The pattern of the route, or `unknown`."),
     ("path", "The path, without the query."),
-    ("status", "The status that the client got; 499 where it left before."),
+    (
+        "status",
+        "The status that the client got; 499 where it left before, or ended its body early.",
+    ),
     ("duration_us", "Microseconds from the request's head to the last byte of the answer."),
     ("bytes_in", "Bytes of the request's body, as sent."),
     ("bytes_out", "Bytes of the answer's body."),

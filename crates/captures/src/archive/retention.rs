@@ -1,12 +1,15 @@
 //! Chooses the segments to remove, and removes them.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
 
 use super::service::Archive;
 use crate::capture::bounds::CAPTURE_BATCH;
 use rerouter_base::blocking::blocking;
-use rerouter_store::StoreError;
+use rerouter_store::{SegmentRow, StoreError};
 
 /// How far the time of a capture may be ahead of the clock: gateways that share a store do not have
 /// the same time at every moment.
@@ -14,8 +17,9 @@ const CLOCK_AHEAD: Duration = Duration::from_secs(60);
 
 impl Archive {
     /// Closes the active segment if it is due, then removes segments: those without captures, those
-    /// whose newest capture is older than `before_us` (microseconds since the epoch), and the
-    /// oldest while segments and index together hold more than `bytes`. Then empties the index's
+    /// whose newest capture is older than `before_us` (microseconds since the epoch), or was seen in
+    /// the future for as long, and the oldest while segments and index together hold more than
+    /// `bytes`. Then empties the index's
     /// write-ahead log if it may hold deleted rows.
     ///
     /// While another process may write to a segment, no segment is removed.
@@ -29,10 +33,11 @@ impl Archive {
             // not active gets none later, except from rows that wait to be moved. These are read
             // first, because they may be moved meanwhile.
             let log = self.log.lock().await;
-            let spooled = self.index.spooled_segments().await?;
-            self.age_from_now(log.active()).await?;
-            (spooled, self.index.segments().await?, log.active())
+            (self.index.spooled_segments().await?, self.index.segments().await?, log.active())
         };
+        let now = self.settings.clock.now();
+        let age = now.as_microsecond().saturating_sub(before_us);
+        let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
         let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
         held = held.saturating_add(self.index.bytes().await?);
         // Set to `false` at the first failure: each further segment would take as long.
@@ -41,7 +46,8 @@ impl Archive {
             if spooled.contains(&segment.number) {
                 continue;
             }
-            let leaves = !has_captures || segment.newest_us < before_us || held > bytes;
+            let is_old = segment.newest_us < before_us || self.ahead_for(&segment, now) > age;
+            let leaves = !has_captures || is_old || held > bytes;
             let in_use = active == Some(segment.number) || self.index.is_of_two_processes();
             if !leaves || in_use {
                 continue;
@@ -65,18 +71,16 @@ impl Archive {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Lets closed segments whose captures have a time in the future age from now. The clock was
-    /// ahead when they were made.
-    async fn age_from_now(&self, active: Option<i64>) -> Result<(), StoreError> {
-        let now = self.settings.clock.now();
-        let Ok(most) = now.checked_add(CLOCK_AHEAD) else { return Ok(()) };
-        let most = most.as_microsecond();
-        for (segment, _) in self.index.segments().await? {
-            if segment.newest_us > most && active != Some(segment.number) {
-                self.index.set_newest(segment.number, now.as_microsecond()).await?;
-            }
+    /// The time for which a segment is in the future, as long as this process has seen it there. Of
+    /// two times nobody knows which is wrong, so no time of a capture is changed.
+    fn ahead_for(&self, segment: &SegmentRow, now: Timestamp) -> Duration {
+        let mut ahead = self.shared.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = now.checked_add(CLOCK_AHEAD).unwrap_or(Timestamp::MAX);
+        if segment.newest_us <= most.as_microsecond() {
+            ahead.remove(&segment.number);
+            return Duration::ZERO;
         }
-        Ok(())
+        ahead.entry(segment.number).or_insert_with(Instant::now).elapsed()
     }
 
     pub(super) async fn close_due(&self, bytes: u64) -> Result<(), StoreError> {

@@ -1,10 +1,10 @@
 //! The archive, where captures are appended, listed, read and deleted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
 
@@ -68,6 +68,8 @@ pub(super) struct Shared {
     pub(super) log_holds_deleted: AtomicBool,
     /// Whether the object store refused the last segment, or could not be reached.
     pub(super) objects_fail: AtomicBool,
+    /// Segments whose captures have a time in the future, and since when this is seen.
+    pub(super) ahead: Mutex<HashMap<i64, Instant>>,
 }
 
 /// A page of heads, newest first.

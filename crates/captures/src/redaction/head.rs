@@ -8,6 +8,7 @@ use super::credentials::{self, without_credentials};
 use super::rules::{REDACTED, Replacements};
 use crate::capture::record::Head;
 use rerouter_base::secret;
+use rerouter_routing::Inputs;
 
 /// Paths of these texts in the head's JSON. `*` matches each element or member, `#` the names of
 /// the members.
@@ -85,10 +86,10 @@ pub fn lost_names(head: &Head) -> bool {
     head.redacted && has_lost(head, NAMES)
 }
 
-/// Whether a text that conditions may test was removed from the head.
-pub fn lost_signals(head: &Head) -> bool {
+/// Whether a text that conditions may test was removed from the head, or from a header of `inputs`.
+pub fn lost_signals(head: &Head, inputs: &Inputs) -> bool {
     // The value of a header is removed from the inputs without setting `redacted`.
-    let mut seen = head.inputs.iter().flat_map(|inputs| inputs.request.headers.values());
+    let mut seen = inputs.request.headers.values();
     seen.any(|value| value == REDACTED) || (head.redacted && has_lost(head, SIGNALS))
 }
 

@@ -71,11 +71,13 @@ impl Bounds {
             return Vec::new();
         }
         let empty = !report.is_evidence() && !self.allow_empty;
-        let why = match report.inexact {
-            0 => "there are no captures that find a target".to_owned(),
-            inexact => format!("{inexact} of {} captures lack what is read", report.evaluated),
+        let why = if report.inexact < report.evaluated || report.evaluated == 0 {
+            "there are no captures that find a target"
+        } else {
+            "all captures lack what the document reads"
         };
-        let mut verdicts = vec![GateVerdict { name: "captures", broken: empty.then_some(why) }];
+        let mut verdicts =
+            vec![GateVerdict { name: "captures", broken: empty.then(|| why.to_owned()) }];
         let mut add = |name, broken| verdicts.push(GateVerdict { name, broken });
         if let Some(most) = self.max_changed {
             add("max-changed", too_many_changed(report, most));

@@ -105,8 +105,8 @@ impl Question<'_> {
             inputs.health.clone_from(health);
         }
         let headers = &head.request_headers;
-        let mut inexact =
-            !inputs.complete(self.candidate, headers, text) || redaction::lost_signals(head);
+        let mut inexact = !inputs.complete(self.candidate, headers, text);
+        inexact |= redaction::lost_signals(head, &inputs);
         inexact |= !inputs.complete_translation(self.candidate, refused);
         let after = decide(self.candidate, &inputs);
         let hits_after = hits(&inputs);

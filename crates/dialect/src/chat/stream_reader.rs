@@ -87,7 +87,9 @@ impl ReadEvents for ChatStreamReader {
 /// Reads a whole chat completion, whose message is one large delta.
 pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
     let chunk: CompletionChunk<'_> = serde_json::from_str(body).map_err(|_| Unreadable)?;
-    if chunk.choices.is_none() && chunk.error.is_none_or(|error| error.get() == "null") {
+    let error = chunk.error.filter(|error| error.get() != "null");
+    // An answer without a text may consist of its usage.
+    if chunk.choices.is_none() && error.is_none() && chunk.usage.is_none() {
         return Err(Unreadable);
     }
     let mut reader = ChatStreamReader::default();

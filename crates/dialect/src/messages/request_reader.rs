@@ -12,7 +12,7 @@ use crate::members::{
 };
 use crate::neutral::part::{Base64, File, Image, Part, Source, Thinking, ToolCall, ToolResult};
 use crate::neutral::request::{
-    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures, short_name,
+    Depth, OutputFormat, Reasoning, Request, Sampling, Speaker, UsedFeatures,
 };
 use crate::neutral::seal;
 use crate::neutral::seal::Seal;
@@ -256,7 +256,7 @@ fn read_block(mut block: Block, path: &'static str, uses: &mut UsedFeatures) -> 
             uses.add(Feature::ToolCalls, path, "tool_use");
             Some(Part::ToolCall(ToolCall {
                 id: block.id.unwrap_or_default(),
-                name: short_name(&block.name.unwrap_or_default()),
+                name: block.name.unwrap_or_default(),
                 arguments: block.input.map_or_else(String::new, |input| input.get().to_owned()),
             }))
         }

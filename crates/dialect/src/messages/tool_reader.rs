@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::client_tools;
 use crate::feature::Feature;
 use crate::members::{Place, Table, wire_object};
-use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch, short_name};
+use crate::neutral::request::{McpServer, Request, Tool, ToolChoice, WebSearch};
 use rerouter_base::secret::Secret;
 
 const TOOL: Table = &[
@@ -59,11 +59,8 @@ pub(super) fn read_tool(tool: ToolMember, request: &mut Request) {
     if matches!(kind.as_str(), "" | "custom") {
         uses.add(Feature::Tools, "", "tools");
         uses.add_if(tool.strict == Some(true), Feature::StrictTools, "tools.", "strict");
-        let short = short_name(&name);
-        let namespaced = (short != name).then(|| [String::new(), name]);
         request.tools.push(Tool {
-            name: short,
-            namespaced,
+            name,
             description: tool.description,
             parameters: tool.input_schema,
             strict: tool.strict,
@@ -152,8 +149,7 @@ pub(super) fn read_choice(choice: Choice, request: &mut Request) {
     request.parallel_tool_calls = parallel;
     let of_provider = request.web_search.is_some() || request.web_fetch || request.code_execution;
     let is_function = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
-    let name = choice.name.as_deref().map(short_name);
-    request.tool_choice = Some(match (choice.kind.as_deref(), name) {
+    request.tool_choice = Some(match (choice.kind.as_deref(), choice.name) {
         // The provider's own tools have other names in other dialects. Beside functions, none of
         // them can be chosen there.
         (Some("tool"), Some(name)) if of_provider && !is_function(&name) => {

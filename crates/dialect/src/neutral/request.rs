@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
+use super::answer::NamespacedTool;
 use super::part::{Part, Source, ToolResult};
 use super::target_terms::TargetTerms;
 use crate::feature::Feature;
@@ -77,8 +78,7 @@ pub struct Tool {
     /// Whether the tool takes a text instead of arguments. In other dialects the text is the
     /// argument `input`.
     pub free_text: bool,
-    /// The namespace of the tool and its name there. `name` has both. Without a namespace the whole
-    /// name, of which `name` has the end.
+    /// The namespace of the tool and its name there. `name` has both.
     pub namespaced: Option<[String; 2]>,
     /// Anthropic's `cache_control`, as received.
     pub(crate) cache_control: Option<Box<RawValue>>,
@@ -115,9 +115,47 @@ pub(crate) fn full_name(namespace: &str, name: &str) -> String {
 }
 
 /// The end of a name that is too long for most dialects. Anthropic takes names of 128 characters.
-pub(crate) fn short_name(name: &str) -> String {
+fn short_name(name: &str) -> String {
     let cut = name.chars().count().saturating_sub(TOOL_NAME);
-    name.chars().skip(cut).collect()
+    let mut end = name.chars().skip(cut);
+    // Gemini takes only letters and `_` in front.
+    let first = end.next().map(|first| match cut {
+        1.. if !first.is_ascii_alphabetic() => '_',
+        _ => first,
+    });
+    first.into_iter().chain(end).collect()
+}
+
+impl Request {
+    /// The request for a dialect that takes no long names of tools; `None` if it has none.
+    pub(crate) fn with_short_names(&self) -> Option<Request> {
+        let is_long = |name: &str| name.chars().count() > TOOL_NAME;
+        if !self.tools.iter().any(|tool| is_long(&tool.name)) {
+            return None;
+        }
+        let mut short = self.clone();
+        short.tools.iter_mut().for_each(|tool| tool.name = short_name(&tool.name));
+        if let Some(ToolChoice::Named(name)) = &mut short.tool_choice {
+            *name = short_name(name);
+        }
+        for part in short.turns.iter_mut().flat_map(|turn| &mut turn.content) {
+            if let Part::ToolCall(call) | Part::TextCall(call) = part {
+                call.name = short_name(&call.name);
+            }
+        }
+        Some(short)
+    }
+
+    /// The tools whose names the answer has in another form, with their namespaces and names; the
+    /// namespace is empty if the name was only too long.
+    pub fn renamed_tools(&self) -> Vec<NamespacedTool> {
+        let renamed = self.tools.iter().filter_map(|tool| {
+            let short = short_name(&tool.name);
+            let long = || (short != tool.name).then(|| [String::new(), tool.name.clone()]);
+            Some((short.clone(), tool.namespaced.clone().or_else(long)?))
+        });
+        renamed.collect()
+    }
 }
 
 /// A web search that the provider runs.

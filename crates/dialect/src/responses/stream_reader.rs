@@ -190,7 +190,8 @@ fn is_repeated(kind: &str) -> bool {
 pub(crate) fn read_whole(body: &str, each: Each<'_>) -> Result<(), Unreadable> {
     let response: ResponseBody<'_> = serde_json::from_str(body).map_err(|_| Unreadable)?;
     let error = response.error.filter(|error| error.get() != "null");
-    if response.output.is_none() && error.is_none() && response.status.is_empty() {
+    let is_empty = response.output.is_none() && response.usage.is_none();
+    if is_empty && error.is_none() && response.status.is_empty() {
         return Err(Unreadable);
     }
     start(&response, each);

@@ -89,7 +89,10 @@ impl ResponsesStreamWriter {
         let error = Some((words(failure).1, failure.message.as_str()));
         self.begin("response.failed", out);
         put!(out, ",\"response\":");
-        write_as(self.collected.answer(), "failed", error, out);
+        // The items are not whole. The client has what came of them.
+        let mut answer = self.collected.answer().clone();
+        (answer.content, answer.citations) = Default::default();
+        write_as(&answer, "failed", error, out);
         put!(out, "}\n\n");
     }
 

@@ -75,8 +75,13 @@ pub(crate) fn read(reader: &mut dyn ReadEvents, event: SseEvent<'_>, each: Each<
     }
 }
 
-/// Whether it is JSON up to its end, or the end of a stream of chat.
-pub fn is_whole(data: &[u8]) -> bool {
+/// Whether a document ends before its end. Anything else that is no JSON is the client's to read.
+pub fn breaks_off(body: &[u8]) -> bool {
+    let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
+    serde_json::from_slice::<&RawValue>(body).is_err_and(|error| error.is_eof())
+}
+
+fn is_whole(data: &[u8]) -> bool {
     data == b"[DONE]" || serde_json::from_slice::<&RawValue>(data).is_ok()
 }
 

@@ -242,15 +242,6 @@ impl CaptureIndex {
         self.read(move |transaction| statements::segments(transaction, numbers)).await
     }
 
-    /// Sets the time of the newest capture of a segment, in microseconds since the epoch.
-    pub async fn set_newest(&self, segment: i64, newest_us: i64) -> Result<()> {
-        let set = "UPDATE segments SET newest = ?2 WHERE number = ?1";
-        let set = move |transaction: &Transaction<'_>| {
-            transaction.execute(set, &params![segment, newest_us]).map(drop)
-        };
-        self.write(false, set).await
-    }
-
     /// Bytes at the beginning of a segment that may hold captures; `None` if there is no such
     /// segment.
     pub async fn segment_bytes(&self, segment: i64) -> Result<Option<u64>> {

@@ -26,7 +26,11 @@ fn no_header_is_kept_that_is_a_credential_by_name_or_value() {
             "{value}"
         );
         assert_eq!(head.client_request_id.is_none(), name == "x-upstream", "{value}");
-        assert_eq!((head.redacted, lost_signals(&head)), (false, !stays), "{value}");
+        assert_eq!(
+            (head.redacted, lost_signals(&head, head.inputs.as_ref().unwrap())),
+            (false, !stays),
+            "{value}"
+        );
         let decided_on = &head.inputs.unwrap().request.headers[name];
         assert_eq!(*decided_on, if stays { value } else { "[redacted]".to_owned() });
     }
@@ -149,7 +153,7 @@ fn what_a_head_lost_is_known() {
         let mut one = plain();
         put(&mut one.head);
         let head = redactor.redact(&one).unwrap().head;
-        (lost_names(&head), lost_signals(&head))
+        (lost_names(&head), lost_signals(&head, head.inputs.as_ref().unwrap()))
     };
     let inputs = |head: &mut Head, at: &str| match at {
         "name" => head.inputs.as_mut().unwrap().request.name = MATCH.into(),
