@@ -210,34 +210,6 @@ async fn an_upgrade_that_fails_changes_nothing() {
     goes_on(&gateway, &key).await;
 }
 
-#[tokio::test]
-async fn a_key_that_is_revoked_while_a_new_process_loads_stays_revoked() {
-    let (mut gateway, key, _slow) = small().await;
-    let mut stream = UnixStream::connect(gateway.dir().join("data/upgrade.sock")).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream.write_all(b"rerouter upgrade 2\n").unwrap();
-    let mut offer = String::new();
-    BufReader::new(&stream).read_line(&mut offer).unwrap();
-    let site = Site::of(&gateway);
-    let revoke = site.request("DELETE", &format!("{KEYS}/{}", key.id), &site.admin, None);
-    let revoked = site.send(&revoke).await;
-    assert_eq!(revoked.status, 503, "the store takes no changes now: {revoked:?}");
-    assert_eq!(site.send(&site.chat(&key)).await.status, 401);
-    stream.write_all(b"ready\n").unwrap();
-    let mut left = String::new();
-    stream.read_to_string(&mut left).unwrap();
-    assert_eq!(left, "", "it hands over nothing before the revocation is stored");
-    until("the revocation to be stored", async || {
-        let unsaved = gateway.metric("rerouter_unsaved_endings", &["kind=\"keys\""]).await;
-        (unsaved == 0.0).then_some(())
-    })
-    .await;
-    gateway.kill_9();
-    gateway.start_again().await;
-    let site = Site::of(&gateway);
-    assert_eq!(site.send(&site.chat(&key)).await.status, 401);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_fails_to_take_over_takes_no_connection() {
     let (gateway, key, _slow) = small().await;

@@ -17,10 +17,9 @@ const CLOCK_AHEAD: Duration = Duration::from_secs(60);
 
 impl Archive {
     /// Closes the active segment if it is due, then removes segments: those without captures, those
-    /// whose newest capture is older than `before_us` (microseconds since the epoch), or was seen in
-    /// the future for as long, and the oldest while segments and index together hold more than
-    /// `bytes`. Then empties the index's
-    /// write-ahead log if it may hold deleted rows.
+    /// whose newest capture is older than `before_us` (microseconds since the epoch), or was seen
+    /// in the future for as long, and the oldest while segments and index together hold more than
+    /// `bytes`. Then empties the index's write-ahead log if it may hold deleted rows.
     ///
     /// While another process may write to a segment, no segment is removed.
     ///

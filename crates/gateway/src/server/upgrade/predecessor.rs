@@ -217,23 +217,15 @@ async fn prepare(app: &App, before: Option<u32>) -> Result<(), String> {
              has ended"
         ));
     }
-    check_saved(app)?;
+    if app.auth.unsaved_revocations() + app.auth.unsaved_disablings() > 0 {
+        return Err("revocations are not durable yet: see the log".to_owned());
+    }
     app.store.freeze().await.map_err(|error| error.to_string())?;
     app.limits.set_shared(true);
     Ok(())
 }
 
-/// Revocations that are only in memory would end with this process.
-fn check_saved(app: &App) -> Result<(), String> {
-    match app.auth.unsaved_revocations() + app.auth.unsaved_disablings() {
-        0 => Ok(()),
-        _ => Err("revocations are not durable yet: see the log".to_owned()),
-    }
-}
-
 fn hand_over(app: &App, stream: UnixStream, process: Option<i32>) -> io::Result<UnixStream> {
-    // Some may have come while the new process loaded, when nothing could be stored.
-    check_saved(app).map_err(io::Error::other)?;
     // Done before the new process serves: credentials are checked against the store from its first
     // change on.
     app.store.hand_over();
