@@ -252,7 +252,7 @@ fn thinking_is_sent_back_as_text_where_the_provider_wants_it() {
             let sent: Value = serde_json::from_slice(&made.body).unwrap();
             let message = &sent["messages"][1];
             assert_eq!(message["tool_calls"][0]["id"], "c", "{sent}");
-            let thought = wanted.then(|| json!("Hm.")).unwrap_or_default();
+            let thought = if wanted { json!("Hm.") } else { Value::Null };
             assert_eq!(message["reasoning_content"], thought, "{sent}");
             assert_eq!(made.dropped.is_empty(), wanted, "{:?}", made.dropped);
         }

@@ -75,7 +75,7 @@ impl GatewayClient {
         match self.send(name, &body) {
             Ok((401, _, Some(at))) => {
                 self.clock_offset = at.as_second() - self.clock.now().as_second();
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::park_timeout(Duration::from_secs(1));
                 self.send(name, &body).map_or_else(Reply::Unavailable, |(status, text, _)| {
                     self.read(name, status, &text)
                 })
