@@ -303,6 +303,12 @@ fn calls_of_tools_with_long_names_have_their_whole_names_again() {
     let sent = String::from_utf8(sent.body.to_vec()).unwrap();
     assert_eq!(sent.matches(&"n".repeat(64)).count(), 3, "{sent}");
     assert!(!sent.contains(&"n".repeat(65)), "{sent}");
+    let mut like_another = request.clone();
+    like_another.tools[0].name = "n".repeat(64);
+    like_another.tools.extend(request.tools.clone());
+    let sent = write_request(&like_another, Chat).unwrap();
+    let sent = String::from_utf8(sent.body.to_vec()).unwrap();
+    assert!(sent.contains(&long) && like_another.renamed_tools().is_empty(), "{sent}");
     let context = AnswerContext { namespaced: request.renamed_tools(), ..context() };
     let call = json!({ "index": 0, "id": "d", "type": "function",
         "function": { "name": "n".repeat(64), "arguments": "{}" } });

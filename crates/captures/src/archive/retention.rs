@@ -37,6 +37,9 @@ impl Archive {
         let now = self.settings.clock.now();
         let age = now.as_microsecond().saturating_sub(before_us);
         let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
+        let is_there = |number: &i64| segments.iter().any(|(segment, _)| segment.number == *number);
+        let ahead = self.shared.ahead.lock();
+        ahead.unwrap_or_else(PoisonError::into_inner).retain(|number, _| is_there(number));
         let mut held: u64 = segments.iter().map(|(segment, _)| segment.bytes).sum();
         held = held.saturating_add(self.index.bytes().await?);
         // Set to `false` at the first failure: each further segment would take as long.

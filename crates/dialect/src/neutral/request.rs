@@ -85,6 +85,10 @@ pub struct Tool {
 }
 
 impl Tool {
+    fn is_long(&self) -> bool {
+        self.name.chars().count() > TOOL_NAME
+    }
+
     /// The schema of the arguments with `properties`, without which OpenAI refuses an object.
     pub(crate) fn schema_with_properties(&self) -> Option<Cow<'_, RawValue>> {
         #[derive(Deserialize)]
@@ -127,10 +131,14 @@ fn short_name(name: &str) -> String {
 }
 
 impl Request {
-    /// The request for a dialect that takes no long names of tools; `None` if it has none.
+    /// The request for a dialect that takes no long names of tools; `None` if it has none, or if
+    /// two tools would get one name: then the provider refuses the long one.
     pub(crate) fn with_short_names(&self) -> Option<Request> {
-        let is_long = |name: &str| name.chars().count() > TOOL_NAME;
-        if !self.tools.iter().any(|tool| is_long(&tool.name)) {
+        if !self.tools.iter().any(Tool::is_long) {
+            return None;
+        }
+        let names: HashSet<String> = self.tools.iter().map(|tool| short_name(&tool.name)).collect();
+        if names.len() < self.tools.len() {
             return None;
         }
         let mut short = self.clone();
@@ -150,9 +158,12 @@ impl Request {
     /// namespace is empty if the name was only too long.
     pub fn renamed_tools(&self) -> Vec<NamespacedTool> {
         let renamed = self.tools.iter().filter_map(|tool| {
-            let short = short_name(&tool.name);
-            let long = || (short != tool.name).then(|| [String::new(), tool.name.clone()]);
-            Some((short.clone(), tool.namespaced.clone().or_else(long)?))
+            if let Some(namespaced) = &tool.namespaced {
+                return Some((tool.name.clone(), namespaced.clone()));
+            }
+            let short = tool.is_long().then(|| short_name(&tool.name))?;
+            let is_free = self.tools.iter().all(|other| other.name != short);
+            is_free.then(|| (short, [String::new(), tool.name.clone()]))
         });
         renamed.collect()
     }

@@ -75,7 +75,7 @@ pub(crate) fn read(reader: &mut dyn ReadEvents, event: SseEvent<'_>, each: Each<
     }
 }
 
-/// Whether a document ends before its end. Anything else that is no JSON is the client's to read.
+/// Whether a JSON document is cut off. Anything else that is no JSON is the client's to read.
 pub fn breaks_off(body: &[u8]) -> bool {
     let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
     serde_json::from_slice::<&RawValue>(body).is_err_and(|error| error.is_eof())
